@@ -219,8 +219,9 @@ def test_a_confirmation_lets_a_value_win_a_tie_and_its_earliest_saying_opens_it(
     assert rows(stretches(acts)) == [("e1", "a", 1, None)]
 
 
-def test_a_saying_whose_portion_is_over_opens_no_later_stretch() -> None:
-    acts = [said(1, "a", 1, 5), said(2, "a", 1), said(3, "b", 3, 6)]
+@pytest.mark.parametrize("over", [5, 6])
+def test_a_saying_whose_portion_is_over_opens_no_later_stretch(over: int) -> None:
+    acts = [said(1, "a", 1, over), said(2, "a", 1), said(3, "b", 3, 6)]
     assert rows(stretches(acts)) == [("e1", "a", 1, 3), ("e3", "b", 3, 6), ("e2", "a", 6, None)]
 
 
