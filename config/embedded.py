@@ -43,6 +43,7 @@ _SOCKET_PATH_LIMIT = 103
 _SYSTEM_USER = "pgserver"
 _RECOVERY_SECONDS = 120.0
 _STARTS = 3
+_PR_SET_PDEATHSIG = 1
 
 SETTINGS: dict[str, str] = {
     "listen_addresses": "",
@@ -103,16 +104,17 @@ class Embedded:
         self._bootstrap_sql = bootstrap_sql
         self._child: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Urls:
+    def start(self, *, give_up: Callable[[], bool] = lambda: False) -> Urls:
         """Start or adopt the server and make sure that roles, database and queue are there.
 
+        Recovery after a crash may take two minutes; `give_up` is asked again and again whether to stop waiting.
         Raises PlatformMissing without usable binaries, ServerFailed when the server does not come up.
         """
         self._prepare_home()
-        with self._lock():
+        with self._lock(give_up):
             if not (self.data / "PG_VERSION").exists():
                 self._initialise()
-            sockets = self._bring_up()
+            sockets = self._bring_up(give_up)
             urls = _urls(sockets)
             bootstrap(urls, self._bootstrap_sql)
         return urls
@@ -126,6 +128,9 @@ class Embedded:
             return
         with self._lock():
             self._take_down(timeout)
+            if not (self.home / "run").exists():
+                with contextlib.suppress(OSError):
+                    self._socket_path().rmdir()
 
     def is_running(self) -> bool:
         """Whether a server of this home accepts connections."""
@@ -141,10 +146,13 @@ class Embedded:
         self.log.parent.mkdir(mode=0o700, exist_ok=True)
 
     @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _lock(self, give_up: Callable[[], bool] = lambda: False) -> Iterator[None]:
         fd = os.open(self.home / "pg.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            while not _locked(fd):
+                if give_up():
+                    raise ServerFailed("given up waiting for another start or stop")
+                time.sleep(0.02)
             yield
         finally:
             os.close(fd)
@@ -186,11 +194,15 @@ class Embedded:
             self.data.rmdir()
         fresh.rename(self.data)
 
-    def _socket_folder(self) -> Path:
+    def _socket_path(self) -> Path:
         folder = self.home / "run"
         if len(os.fsencode(folder / f".s.PGSQL.{_PORT}")) > _SOCKET_PATH_LIMIT:
             name = hashlib.sha256(os.fsencode(self.home.resolve())).hexdigest()[:16]
             folder = Path(tempfile.gettempdir()).absolute() / f"muniment-{name}"
+        return folder
+
+    def _socket_folder(self) -> Path:
+        folder = self._socket_path()
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         self._give_to_server(folder)
@@ -237,12 +249,14 @@ class Embedded:
             return None
         return pid if _works_in(pid, self.data) else None
 
-    def _bring_up(self) -> Path:
+    def _bring_up(self, give_up: Callable[[], bool]) -> Path:
         """Return the folder of the socket on which the server answers."""
         started = 0
         socket_lost_at: float | None = None
         deadline = time.monotonic() + _RECOVERY_SECONDS
         while time.monotonic() < deadline:
+            if give_up():
+                raise ServerFailed("given up waiting for PostgreSQL")
             if self._postmaster() is None:
                 if self._child is not None and self._child.poll() is None:
                     time.sleep(0.02)  # started, and not yet written its pid
@@ -320,7 +334,7 @@ class Embedded:
 def bootstrap(urls: Urls, sql: Path) -> None:
     """Make the owner, the database, everything in `sql`, and the queue; harmless when they are there.
 
-    `sql` is run in the database by the superuser, in one transaction.
+    `sql` is run in the database by the superuser, in one transaction; it makes the broker and its schema `pgmq`.
     """
     import psycopg
 
@@ -331,8 +345,6 @@ def bootstrap(urls: Urls, sql: Path) -> None:
             session.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
     with psycopg.connect(urls.superuser) as session:
         session.execute(sql.read_text(encoding="utf-8").encode())
-        if session.execute("SELECT FROM pg_namespace WHERE nspname = 'pgmq'").rowcount == 0:
-            session.execute(f"CREATE SCHEMA pgmq AUTHORIZATION {BROKER}")
     install_queue(urls.broker)
 
 
@@ -384,16 +396,30 @@ def die_with_parent(number: int) -> Callable[[], None] | None:
     """
     if not sys.platform.startswith("linux") or threading.current_thread() is not threading.main_thread():
         return None
-    # Loaded before the fork: after it nothing may allocate more than it must.
+    # Loaded before the fork: after it nothing may take a lock that another thread held.
     prctl = ctypes.CDLL(None).prctl
     parent = os.getpid()
 
     def arrange() -> None:
-        prctl(1, number, 0, 0, 0)  # PR_SET_PDEATHSIG
+        prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
         if os.getppid() != parent:  # it died between fork and here
             os._exit(1)
 
     return arrange
+
+
+def end_with_parent(number: int) -> None:
+    """Have this process get signal `number` when its parent ends; does nothing where that cannot be done."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _urls(sockets: Path) -> Urls:

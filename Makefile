@@ -1,0 +1,72 @@
+# Muniment. GNU make 3.81 or newer; nothing else but Python 3.11 to 3.13 is needed.
+.DEFAULT_GOAL := help
+.PHONY: help run demo stop test check lint types contracts migrations docs bench lock clean .run-packages .dev-packages
+MAKEFLAGS += --no-print-directory
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+
+PY := .venv/bin/python
+PYTHON ?=
+# What pytest is given: make test ARGS="tests/memory -k retract"
+ARGS ?=
+
+# The first Python that is new enough makes .venv; afterwards .venv's own looks after it.
+define install
+	@for python in $(PY) $(PYTHON) python3.13 python3.12 python3.11 python3; do \
+	  "$$python" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 || continue; \
+	  exec "$$python" -I config/install.py $(1); \
+	done; echo "muniment: no Python 3.11, 3.12 or 3.13 found; name one with make PYTHON=/path/to/python3" >&2; exit 2
+endef
+
+.run-packages:
+	$(call install,run)
+
+.dev-packages:
+	$(call install,dev)
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+
+run: .run-packages ## Set everything up, print the demonstration, serve on 127.0.0.1 until Ctrl-C
+	@$(PY) -m config.launch run --with-parent
+
+demo: .run-packages ## Set everything up, print the demonstration, stop
+	@$(PY) -m config.launch demo --with-parent
+
+stop: .run-packages ## Stop what runs on MUNIMENT_HOME
+	@$(PY) -m config.launch stop
+
+test: .dev-packages ## Run the tests on a PostgreSQL of their own (ARGS="..." goes to pytest)
+	@$(PY) -m pytest $(ARGS)
+
+check: lint types contracts migrations docs test ## Everything that must hold: lint, types, contracts, migrations, docs, tests
+
+lint: .dev-packages ## Style and formatting
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+types: .dev-packages ## Types
+	@$(PY) -m mypy .
+
+contracts: .dev-packages ## Who may import whom
+	@$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()'
+
+migrations: .dev-packages ## Models and migrations agree
+	@MUNIMENT_ROLE=owner $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+docs: .dev-packages ## The documents name what is there
+	@$(PY) -m pytest tests/docs
+
+bench: .dev-packages ## Measure, side by side with others; writes benchmarks/results.json
+	@$(PY) -m benchmarks $(ARGS)
+
+lock: .run-packages ## Resolve the dependencies anew into both locks
+	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	$(PY) -m venv "$$fresh/venv"; "$$fresh/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv; \
+	resolve() { "$$fresh/venv/bin/python" -m uv pip compile --quiet --universal --python-version 3.11 \
+	  --no-emit-index-url --no-emit-find-links --generate-hashes --custom-compile-command "make lock" "$$@"; }; \
+	resolve pyproject.toml --output-file requirements.lock; \
+	resolve pyproject.toml --extra test --extra check --constraint requirements.lock --output-file requirements-dev.lock
+
+clean: ## Remove .venv and caches; the data folder stays
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .static build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
