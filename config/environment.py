@@ -1,0 +1,69 @@
+"""What the environment may set, typed. The one place that reads environment variables; documented in docs/runbook.md."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Environment(BaseSettings):
+    """Settings of one process, from `MUNIMENT_*` variables and `DATABASE_URL`."""
+
+    model_config = SettingsConfigDict(env_prefix="MUNIMENT_", extra="ignore", hide_input_in_errors=True)
+
+    database_url: str = Field(default="", validation_alias="DATABASE_URL", repr=False)
+    owner_url: str = Field(default="", repr=False)
+    role: Literal["app", "owner"] = "app"
+    home: Path = ROOT / ".muniment"
+    port: int = Field(default=8000, ge=1, le=65535)
+    keys: Path | None = None
+    broker_url: str = Field(default="pgmq://", repr=False)
+    broker_dsn: str = Field(default="", repr=False)
+    secret_file: Path | None = None
+    allowed_hosts: str = "127.0.0.1,localhost"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    secure_cookies: bool = False
+    trusted_origins: str = ""
+
+    @property
+    def key_folder(self) -> Path:
+        """Where the key provider keeps tenant keys: outside the database and its backups."""
+        return self.keys or self.home / "keys"
+
+    def secret(self) -> str:
+        """Return Django's secret key from its file. Without a file (lint, schema, migrations) a fixed word that signs nothing."""
+        if self.secret_file is None:
+            default = self.home / "secret"
+            if not default.is_file():
+                return "unset-and-refused-by-the-server"
+            return default.read_text(encoding="utf-8").strip()
+        return self.secret_file.read_text(encoding="utf-8").strip()
+
+    def database(self) -> dict[str, Any]:
+        """Return Django's description of the database this process logs in to.
+
+        Values are bound on the server, so that no statement text in a server log holds one; connections persist, one a
+        thread; statements are prepared at first use.
+        """
+        url = self.owner_url if self.role == "owner" else self.database_url
+        parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None} if url else {}
+        # The owner sends scripts of many commands, which cannot be prepared.
+        owner = self.role == "owner"
+        options: dict[str, Any] = {} if owner else {"server_side_binding": True, "prepare_threshold": 0}
+        named = {name: parts.pop(name, "") for name in ("dbname", "user", "password", "host", "port")}
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": named["dbname"] or "muniment",
+            "USER": named["user"],
+            "PASSWORD": named["password"],
+            "HOST": named["host"],
+            "PORT": named["port"],
+            "CONN_MAX_AGE": None,
+            "CONN_HEALTH_CHECKS": True,
+            "OPTIONS": {**parts, **options},
+            "ATOMIC_REQUESTS": False,
+        }

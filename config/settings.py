@@ -1,0 +1,120 @@
+"""Django's settings: wiring only. What an operator may change stands in `config.environment`."""
+
+from config.environment import ROOT, Environment
+from config.logging import configuration
+
+ENVIRONMENT = Environment()
+
+DEBUG = False
+SECRET_KEY = ENVIRONMENT.secret()
+ALLOWED_HOSTS = [host for host in ENVIRONMENT.allowed_hosts.split(",") if host]
+CSRF_TRUSTED_ORIGINS = [origin for origin in ENVIRONMENT.trusted_origins.split(",") if origin]
+
+INSTALLED_APPS = [
+    "unfold",
+    "unfold.contrib.simple_history",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "simple_history",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "tenants",
+    "policies",
+    "memory",
+    "retention",
+]
+
+MIDDLEWARE = [
+    "config.requests.RequestIdentity",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.requests.StaffTransaction",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.requests.StaffScope",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+AUTH_USER_MODEL = "tenants.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": ENVIRONMENT.database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = True
+
+STATIC_URL = "/static/"
+STATIC_ROOT = ENVIRONMENT.home / "static"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = ENVIRONMENT.secure_cookies
+CSRF_COOKIE_SECURE = ENVIRONMENT.secure_cookies
+SESSION_COOKIE_AGE = 8 * 3600
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024
+FILE_UPLOAD_HANDLERS: list[str] = []
+
+LOGGING_CONFIG = None
+configuration(ENVIRONMENT.log_level)
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "DEFAULT_RENDERER_CLASSES": ["tenants.api.rendering.Json"],
+    "DEFAULT_PARSER_CLASSES": ["tenants.api.rendering.JsonBody"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "config.problems.handle",
+    "UNAUTHENTICATED_USER": None,
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tenants.api.rendering.JsonOnly",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Muniment",
+    "DESCRIPTION": "Governed agent memory: what may be kept, what is true now, what was true then, and what we believed.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PUBLIC": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+}
+
+SIMPLE_HISTORY_REVERT_DISABLED = True
+UNFOLD = {"SITE_TITLE": "Muniment", "SITE_HEADER": "Muniment", "SHOW_HISTORY": False}
+TEST_RUNNER = "django.test.runner.DiscoverRunner"

@@ -1,0 +1,298 @@
+"""What is known. `Payload` is the only model that holds content; every other row is metadata about it.
+
+Written by `memory.remember` only, read by `memory.recall`; row-level security, composite keys, the exclusion
+constraint on beliefs and the freezing of evidence stand in the migrations.
+"""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from policies.models import Attribute, AttributeVersion, Consent, PolicyVersion
+from tenants.models import Link, Named, SubjectKey, Tenant
+
+
+class Governed(Named):
+    """What decides whether a row may be shown, and until when. `expires_at` is null exactly when basis is indefinite."""
+
+    tenant = Link(Tenant)
+    sensitivity = models.SmallIntegerField()
+    basis = models.TextField()
+    expires_at = models.DateTimeField(null=True)
+    redaction_state = models.TextField(default="none")
+    redaction_fields = ArrayField(models.TextField(), default=list)
+    restricted = models.BooleanField(default=False)
+
+    class Meta:
+        abstract = True
+
+
+class Payload(Governed):
+    """Content, once: a value, a text, a quote, a subject's key. Sealed under its subject's data key from `personal` up.
+
+    Exactly one of `clear` and `sealed` is set, or neither once the content has ended.
+    """
+
+    purpose = models.TextField()
+    key = Link(SubjectKey, null=True)
+    clear = models.TextField(null=True)
+    sealed = models.BinaryField(null=True)
+    consent_ids = ArrayField(models.UUIDField(), null=True)
+    written_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_payload"
+
+
+class Subject(Named):
+    """The entity that facts are about. Its key and aliases are content and stand in payloads."""
+
+    tenant = Link(Tenant)
+    kind = models.TextField(default="entity")
+    payload = Link(Payload)
+    key = Link(SubjectKey)
+    restricted = models.BooleanField(default=False)
+    #: Never written with another value: writers hold a right on it so that they may lock the row.
+    lock_no = models.SmallIntegerField(default=0)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_subject"
+
+
+class SubjectIdentifier(Named):
+    """How a subject is found without its key in clear: an HMAC of the key or of an alias under the tenant's pepper."""
+
+    tenant = Link(Tenant)
+    subject = Link(Subject)
+    digest = models.BinaryField()
+    payload = Link(Payload)
+    is_key = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_subjectidentifier"
+
+
+class Episode(Governed):
+    """Raw input as received: a message, a tool result, a business event. Never edited."""
+
+    kind = models.TextField()
+    role = models.TextField(null=True)
+    subject = Link(Subject, null=True)
+    session_id = models.TextField()
+    turn_id = models.TextField()
+    tool_call_id = models.TextField(null=True)
+    occurred_at = models.DateTimeField()
+    recorded_at = models.DateTimeField()
+    writer_kind = models.TextField()
+    writer_id = models.UUIDField()
+    consent = Link(Consent, null=True)
+    payload = Link(Payload)
+    content_digest = models.BinaryField()
+    extraction = models.TextField(default="none")
+    policy_version = Link(PolicyVersion)
+
+    class Meta:
+        db_table = "memory_episode"
+
+
+class FactKey(Named):
+    """(tenant, subject, attribute): the question that has one answer at a time, and the lock under which it is written."""
+
+    tenant = Link(Tenant)
+    subject = Link(Subject)
+    attribute = Link(Attribute)
+    chain_no = models.BigIntegerField()
+    act_no = models.BigIntegerField(default=0)
+    newest_at = models.DateTimeField(null=True)
+    checked_act_no = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "memory_factkey"
+
+
+class Fact(Governed):
+    """One value of one chain: what one or more pieces of evidence say."""
+
+    key = Link(FactKey)
+    subject = Link(Subject)
+    chain_no = models.BigIntegerField()
+    value_digest = models.BinaryField()
+    payload = Link(Payload)
+    attribute_version = Link(AttributeVersion)
+    policy_version = Link(PolicyVersion)
+    confirmed = models.BooleanField(default=False)
+    confidence = models.FloatField(null=True)
+    evidence_count = models.IntegerField(default=0)
+    #: Null when some standing evidence needs no consent; else all consents of which one must stand.
+    consent_ids = ArrayField(models.UUIDField(), null=True)
+    review_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.TextField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_fact"
+
+
+class Evidence(Governed):
+    """One saying, frozen: a value or an end, its times, its provenance. Only its retraction is ever added."""
+
+    key = Link(FactKey)
+    fact = Link(Fact, null=True)
+    is_end = models.BooleanField(default=False)
+    valid_from = models.DateTimeField()
+    stated_to = models.DateTimeField(null=True)
+    recorded_at = models.DateTimeField()
+    act_no = models.BigIntegerField()
+    rank = models.IntegerField()
+    confirmed = models.BooleanField(default=False)
+    confidence = models.FloatField(null=True)
+    imported = models.BooleanField(default=False)
+    source = models.TextField()
+    turn_id = models.TextField()
+    tool_call_id = models.TextField(null=True)
+    consent = Link(Consent, null=True)
+    writer_kind = models.TextField()
+    writer_id = models.UUIDField()
+    trust = models.SmallIntegerField()
+    written_at = models.DateTimeField()
+    episode = Link(Episode, null=True)
+    quote = Link(Payload, null=True)
+    extractor = models.TextField(null=True)
+    attribute_version = Link(AttributeVersion)
+    policy_version = Link(PolicyVersion)
+    corrects = Link("self", null=True)
+    retracted_at = models.DateTimeField(null=True)
+    retracted_by = models.UUIDField(null=True)
+    retraction_reason = models.TextField(null=True)
+
+    class Meta:
+        db_table = "memory_evidence"
+
+
+class Belief(Named):
+    """A stretch over which a fact (or an end) holds, as believed over a stretch of belief. Both half-open."""
+
+    tenant = Link(Tenant)
+    key = Link(FactKey)
+    chain_no = models.BigIntegerField()
+    evidence = Link(Evidence)
+    fact = Link(Fact, null=True)
+    valid_from = models.DateTimeField()
+    valid_to = models.DateTimeField(null=True)
+    believed_from = models.DateTimeField()
+    believed_to = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "memory_belief"
+
+
+class Candidate(Governed):
+    """A proposed saying, not yet decided: asked of a person, or buffered until it recurs."""
+
+    subject = Link(Subject)
+    attribute = Link(Attribute)
+    attribute_version = Link(AttributeVersion)
+    policy_version = Link(PolicyVersion)
+    act = models.TextField()
+    target_id = models.UUIDField(null=True)
+    state = models.TextField()
+    reasons = ArrayField(models.TextField(), default=list)
+    rule = models.TextField()
+    confirm_by = models.TextField(null=True)
+    value_digest = models.BinaryField(null=True)
+    payload = Link(Payload, null=True)
+    is_end = models.BooleanField(default=False)
+    writer_kind = models.TextField()
+    writer_id = models.UUIDField()
+    occurrences = models.IntegerField(default=1)
+    created_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True)
+    decided_by = models.UUIDField(null=True)
+    decision_reason = models.TextField(null=True)
+    evidence_id = models.UUIDField(null=True)
+
+    class Meta:
+        db_table = "memory_candidate"
+
+
+class CandidateSaying(Named):
+    """One saying that a candidate stands for; becomes evidence when the candidate is accepted."""
+
+    tenant = Link(Tenant)
+    candidate = Link(Candidate)
+    valid_from = models.DateTimeField()
+    stated_to = models.DateTimeField(null=True)
+    confidence = models.FloatField(null=True)
+    source = models.TextField()
+    turn_id = models.TextField()
+    tool_call_id = models.TextField(null=True)
+    consent = Link(Consent, null=True)
+    episode = Link(Episode, null=True)
+    quote = Link(Payload, null=True)
+    sensitivity = models.SmallIntegerField()
+    basis = models.TextField()
+    expires_at = models.DateTimeField(null=True)
+    writer_kind = models.TextField()
+    writer_id = models.UUIDField()
+    trust = models.SmallIntegerField()
+    said_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_candidatesaying"
+
+
+class Receipt(Named):
+    """Content-free record of a write or a read: who, when, about whom, what was returned, what was withheld."""
+
+    tenant = Link(Tenant)
+    act = models.TextField()
+    actor_kind = models.TextField()
+    actor_id = models.UUIDField()
+    at = models.DateTimeField()
+    valid_at = models.DateTimeField(null=True)
+    known_at = models.DateTimeField(null=True)
+    subject_ids = ArrayField(models.UUIDField(), default=list)
+    attribute_ids = ArrayField(models.UUIDField(), default=list)
+    fact_ids = ArrayField(models.UUIDField(), default=list)
+    withheld = models.JSONField(default=dict)
+    policy_version_id = models.UUIDField(null=True)
+    verdict = models.TextField(null=True)
+    reasons = ArrayField(models.TextField(), default=list)
+    sealed_seq = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "memory_receipt"
+
+
+class IdempotencyRecord(Named):
+    """What a request with this key did, as ids: its answer is rendered anew from rows, so ended content stays ended."""
+
+    tenant = Link(Tenant)
+    agent_id = models.UUIDField()
+    key_digest = models.BinaryField()
+    request_digest = models.BinaryField()
+    status = models.SmallIntegerField()
+    outcome = models.JSONField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_idempotencyrecord"
+
+
+class OutboxEntry(Named):
+    """Work that a committed act has left to do. The broker only rings; this row is the truth."""
+
+    tenant = Link(Tenant)
+    topic = models.TextField()
+    target_id = models.UUIDField()
+    state = models.TextField(default="pending")
+    attempts = models.SmallIntegerField(default=0)
+    due_at = models.DateTimeField()
+    created_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+    failure = models.TextField(null=True)
+
+    class Meta:
+        db_table = "memory_outboxentry"

@@ -1,0 +1,103 @@
+"""The audit chain: every act, in the transaction of the act, without content.
+
+No role may write the rows; `audit_append` in the database locks the chain's head, appends and moves it. Because that
+lock is held to the commit, a door appends all its events in one call, as its last statement.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+from django.db import connection
+
+from tenants.actors import Actor
+from tenants.identity import new_id
+from tenants.models import PLATFORM
+
+
+class Action(StrEnum):
+    """Every act that is audited. A name is `what.happened`; the list is closed and tested."""
+
+    TENANT_CREATED = "tenant.created"
+    MEMBER_ADDED = "member.added"
+    AGENT_CREATED = "agent.created"
+    KEY_ISSUED = "key.issued"
+    KEY_ROTATED = "key.rotated"
+    KEY_REVOKED = "key.revoked"
+    KEY_REFUSED = "key.refused"
+    SIGNED_IN = "session.signed_in"
+    SIGN_IN_FAILED = "session.sign_in_failed"
+    SIGNED_OUT = "session.signed_out"
+    ATTRIBUTE_PUBLISHED = "attribute.published"
+    POLICY_PUBLISHED = "policy.published"
+    CONSENT_GRANTED = "consent.granted"
+    CONSENT_WITHDRAWN = "consent.withdrawn"
+    SUBJECT_NAMED = "subject.named"
+    EPISODE_RECORDED = "episode.recorded"
+    FACT_WRITTEN = "fact.written"
+    FACT_IMPORTED = "fact.imported"
+    FACT_CORRECTED = "fact.corrected"
+    EVIDENCE_RETRACTED = "evidence.retracted"
+    FACT_SETTLED = "fact.settled"
+    CANDIDATE_ASKED = "candidate.asked"
+    CANDIDATE_BUFFERED = "candidate.buffered"
+    CANDIDATE_PROMOTED = "candidate.promoted"
+    CANDIDATE_DECIDED = "candidate.decided"
+    WRITE_REFUSED = "write.refused"
+    RECEIPTS_SEALED = "receipts.sealed"
+    CROSS_TENANT_ASKED = "access.refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One act to append: who did what to what, for which coded reason. `numbers` may hold numbers and booleans only."""
+
+    actor: Actor
+    action: Action
+    target_kind: str
+    target_id: UUID
+    reason: str = "none"
+    digest: bytes | None = None
+    numbers: dict[str, int | float | bool] = field(default_factory=dict)
+
+
+APPEND = "SELECT audit_append(%s, %s::jsonb)"
+
+
+def parameters(chain: UUID, events: Sequence[Event]) -> list[object]:
+    """Return the parameters of `APPEND` for `events`, for a door that sends it among other statements."""
+    return [
+        chain,
+        json.dumps(
+            [
+                {
+                    "id": str(new_id()),
+                    "actor_kind": event.actor.kind.value,
+                    "actor_id": str(event.actor.id),
+                    "action": event.action.value,
+                    "target_kind": event.target_kind,
+                    "target_id": str(event.target_id),
+                    "reason": event.reason,
+                    "digest": None if event.digest is None else event.digest.hex(),
+                    "numbers": event.numbers,
+                }
+                for event in events
+            ]
+        ),
+    ]
+
+
+def append(events: Sequence[Event], *, chain: UUID | None = None) -> None:
+    """Append `events` to the chain of their tenant (or to `chain`; `PLATFORM` for acts without a tenant).
+
+    To be called last in the act's transaction. Raises on anything that is no code or number: no audit, no act.
+    """
+    if not events:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(APPEND, parameters(chain or events[0].actor.tenant, events))
+
+
+__all__ = ["APPEND", "PLATFORM", "Action", "Event", "append", "parameters"]

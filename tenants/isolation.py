@@ -1,0 +1,87 @@
+"""The tenant transaction: the one way to touch tenant-owned rows.
+
+The database decides what may be seen: every tenant-owned table has FORCE ROW LEVEL SECURITY, and its policies read
+settings that are local to the transaction. The application logs in as a role that may read nothing, and takes a role
+for the length of one transaction. Leaving the transaction, by whatever exit, takes role and tenant away again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from uuid import UUID
+
+from django.db import connection, transaction
+
+
+class Role(StrEnum):
+    """The database roles that the application may take; what each may do stands in `tenants/bootstrap.sql`."""
+
+    AGENT = "muniment_agent"
+    WRITER = "muniment_writer"
+    STAFF = "muniment_staff"
+    WORKER = "muniment_worker"
+    FRONT = "muniment_front"
+
+
+class NestedTransaction(RuntimeError):
+    """A tenant transaction was opened inside another transaction: its role would outlive it or hide the outer one."""
+
+
+_TAKE = (
+    "SELECT set_config('role', %s, true), set_config('muniment.tenant', %s, true),"
+    " set_config('muniment.clearance', %s, true), set_config('muniment.actor', %s, true),"
+    " set_config('plan_cache_mode', 'force_generic_plan', true), set_config('join_collapse_limit', '1', true),"
+    " set_config('synchronous_commit', %s, true)"
+)
+
+
+class Rollback(Exception):
+    """Raised inside a tenant transaction to undo it without an error for the outside; carries nothing."""
+
+
+def assume(role: Role, *, tenant: UUID | None, clearance: int = 0, actor: UUID | None = None, durable: bool = True) -> None:
+    """Take `role` and `tenant` for the rest of the open transaction.
+
+    `durable=False` lets the commit return before its WAL is on disk: only for transactions that write nothing but a
+    read receipt. Settings are transaction-local, and planner settings suit the doors' joins, which are written in
+    execution order. Raises `RuntimeError` outside a transaction, where the settings would not stay.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("assume() needs an open transaction")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _TAKE,
+            [
+                role.value,
+                "" if tenant is None else str(tenant),
+                str(clearance),
+                "" if actor is None else str(actor),
+                "on" if durable else "off",
+            ],
+        )
+
+
+@contextmanager
+def tenant_transaction(
+    role: Role, *, tenant: UUID | None, clearance: int = 0, actor: UUID | None = None, durable: bool = True
+) -> Iterator[None]:
+    """Open a transaction under `role` for `tenant`; commit at the end, roll back on any exception.
+
+    Raises `NestedTransaction` inside another transaction. `Rollback` rolls back and is swallowed.
+    """
+    if connection.in_atomic_block:
+        raise NestedTransaction("a tenant transaction does not nest")
+    try:
+        with transaction.atomic(durable=True):
+            assume(role, tenant=tenant, clearance=clearance, actor=actor, durable=durable)
+            yield
+    except Rollback:
+        return
+
+
+def current_tenant() -> UUID | None:
+    """Return the tenant that the database has in force for this transaction, or None."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nullif(current_setting('muniment.tenant', true), '')::uuid")
+        row = cursor.fetchone()
+    return row[0] if row else None
