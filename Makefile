@@ -61,11 +61,11 @@ bench: .dev-packages ## Measure, side by side with others; writes benchmarks/res
 
 lock: .run-packages ## Resolve the dependencies anew into both locks
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
-	$(PY) -m venv "$$fresh/venv"; "$$fresh/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv; \
-	resolve() { "$$fresh/venv/bin/python" -m uv pip compile --quiet --universal --python-version 3.11 \
+	$(PY) -m venv "$$fresh/venv"; "$$fresh/venv/bin/python" -m pip install -qq --disable-pip-version-check uv; \
+	resolve() { UV_SYSTEM_CERTS=1 "$$fresh/venv/bin/python" -m uv pip compile --quiet --universal --python-version 3.11 \
 	  --no-emit-index-url --no-emit-find-links --generate-hashes --custom-compile-command "make lock" "$$@"; }; \
-	resolve pyproject.toml --output-file requirements.lock; \
-	resolve pyproject.toml --extra test --extra check --constraint requirements.lock --output-file requirements-dev.lock
+	resolve pyproject.toml --output-file requirements.lock $(ARGS); \
+	resolve pyproject.toml --extra test --extra check --constraint requirements.lock --output-file requirements-dev.lock $(ARGS)
 
 clean: ## Remove .venv and caches; the data folder stays
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .static build

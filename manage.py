@@ -33,10 +33,7 @@ def main(arguments: list[str]) -> int:
         if found is not None:
             os.environ.update(found)
         elif command not in OFFLINE_COMMANDS and not {"-h", "--help", "--version"} & set(arguments):
-            print(
-                f"No running Muniment in {home_folder()}: start it with `make run`, or set DATABASE_URL.",
-                file=sys.stderr,
-            )
+            sys.stderr.write(f"No running Muniment in {home_folder()}: `make run` starts it; or set DATABASE_URL.\n")
             return 2
     if command in OWNER_COMMANDS:
         os.environ.setdefault("MUNIMENT_ROLE", "owner")

@@ -306,7 +306,7 @@ class Embedded:
                 stderr=log,
                 # Ctrl-C in a terminal reaches the foreground group: the database must outlive its clients.
                 start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGINT),  # noqa: PLW1509
+                preexec_fn=die_with_parent(signal.SIGINT),
                 **self._as_server_user(),
             )
 

@@ -5,6 +5,7 @@ Nothing of a request reaches its log or its own error pages: requests are logged
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -12,16 +13,16 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from gunicorn.glogging import Logger
-from gunicorn.http.errors import (
+from gunicorn.glogging import Logger  # type: ignore[import-untyped]
+from gunicorn.http.errors import (  # type: ignore[import-untyped]
     ExpectationFailed,
     LimitRequestHeaders,
     LimitRequestLine,
     ParseException,
     UnsupportedTransferCoding,
 )
-from gunicorn.util import write_error
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.util import write_error  # type: ignore[import-untyped]
+from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped]
 
 _ANSWERS: list[tuple[type[Exception], int, str]] = [
     (LimitRequestLine, 414, "URI Too Long"),
@@ -64,10 +65,8 @@ class Worker(ThreadWorker):
         for kind, status, reason in _ANSWERS:
             if isinstance(exc, kind):
                 self.log.warning("Malformed request")
-                try:
+                with contextlib.suppress(OSError):  # the client has gone
                     write_error(client, status, reason, "")
-                except OSError:
-                    pass  # the client has gone
                 return
         super().handle_error(req, client, addr, exc)
 
@@ -86,4 +85,5 @@ loglevel = "warning"
 proc_name = "muniment"
 control_socket_disable = True
 # Heartbeats are file touches: on a slow disk they would stall the workers.
-worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None
+_memory = Path("/dev/shm")  # noqa: S108
+worker_tmp_dir = str(_memory) if _memory.is_dir() else None

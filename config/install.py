@@ -18,10 +18,7 @@ LOCKS = {"run": ROOT / "requirements.lock", "dev": ROOT / "requirements-dev.lock
 #: They would send an installation somewhere else than into .venv.
 ELSEWHERE = frozenset(
     {"PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV"}
-    | {
-        f"PIP_{name}"
-        for name in ("USER", "TARGET", "PREFIX", "ROOT", "REQUIRE_VIRTUALENV", "DRY_RUN", "PYTHON")
-    }
+    | {f"PIP_{name}" for name in ("USER", "TARGET", "PREFIX", "ROOT", "REQUIRE_VIRTUALENV", "DRY_RUN", "PYTHON")}
 )
 
 
@@ -32,14 +29,10 @@ def main(which: str) -> int:
         fcntl.flock(ourselves, fcntl.LOCK_EX)
         if not _works():
             shutil.rmtree(VENV, ignore_errors=True)
-            print(
-                f"muniment: making .venv with Python {sys.version_info[0]}.{sys.version_info[1]}", flush=True
-            )
+            print(f"muniment: making .venv with Python {sys.version_info[0]}.{sys.version_info[1]}", flush=True)
             if _call(sys.executable, "-m", "venv", str(VENV)) != 0:
                 shutil.rmtree(VENV, ignore_errors=True)
-                return _refuse(
-                    "python3 -m venv failed; your system may keep it in a package of its own (python3-venv)"
-                )
+                return _refuse("python3 -m venv failed; your system may keep it in a package of its own (python3-venv)")
         elif _is_stamped(which):
             return 0
         lock = LOCKS[which]

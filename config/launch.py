@@ -132,9 +132,7 @@ class Copy:
             lock = open(self.home / "launch.lock", "a+", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else "not usable"
-            raise Refused(
-                f"the folder {self.home} cannot be written to ({reason}); set MUNIMENT_HOME"
-            ) from None
+            raise Refused(f"the folder {self.home} cannot be written to ({reason}); set MUNIMENT_HOME") from None
         with lock:
             if not _lock(lock, fcntl.LOCK_EX):
                 lock.seek(0)
@@ -150,9 +148,7 @@ class Copy:
                 try:
                     listener.bind((HOST, self.port))
                 except OSError:
-                    raise Refused(
-                        f"port {self.port} on {HOST} is taken; set MUNIMENT_PORT to another"
-                    ) from None
+                    raise Refused(f"port {self.port} on {HOST} is taken; set MUNIMENT_PORT to another") from None
                 # Held from here on and handed to the web server: nobody else can take it in between.
                 self._listener = listener
                 try:
@@ -195,9 +191,7 @@ class Copy:
         """Start the embedded server, or take the one named in the environment; return the children's environment."""
         outer = self._outer
         environment = {
-            name: value
-            for name, value in outer.items()
-            if name not in {"VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"}
+            name: value for name, value in outer.items() if name not in {"VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"}
         }
         for name in ("MUNIMENT_OWNER_URL", "MUNIMENT_ROLE"):
             environment.pop(name, None)
@@ -211,9 +205,7 @@ class Copy:
                 self._install_queue(broker)
         else:
             if outer.get("DATABASE_URL") or outer.get("MUNIMENT_OWNER_URL"):
-                raise Refused(
-                    "set both DATABASE_URL and MUNIMENT_OWNER_URL, or neither for the embedded PostgreSQL"
-                )
+                raise Refused("set both DATABASE_URL and MUNIMENT_OWNER_URL, or neither for the embedded PostgreSQL")
             urls = self._start_embedded()
             app, self._owner_url, broker = urls.app, urls.owner, urls.broker
             # libpq would let these overrule what the URLs leave open.
@@ -266,9 +258,7 @@ class Copy:
             "MUNIMENT_PORT",
         )
         shown = {
-            name: self._environment[name]
-            for name in (*names, "MUNIMENT_SECRET_FILE")
-            if name in self._environment
+            name: self._environment[name] for name in (*names, "MUNIMENT_SECRET_FILE") if name in self._environment
         }
         content = {"pid": os.getpid(), "environment": {**shown, "MUNIMENT_OWNER_URL": self._owner_url}}
         _write_private(self.home / "server.json", json.dumps(content, indent=1) + "\n")
@@ -293,7 +283,7 @@ class Copy:
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,
             start_new_session=True,
-            preexec_fn=die_with_parent(signal.SIGKILL),  # noqa: PLW1509
+            preexec_fn=die_with_parent(signal.SIGKILL),
         )
         try:
             while process.poll() is None:
@@ -348,9 +338,7 @@ class Copy:
                 raise Failed("stopped")
             self._tend()
             if time.monotonic() > deadline:
-                raise Failed(
-                    f"the web server was not ready within {_READY_SECONDS:.0f} s", self.logs / "web.log"
-                )
+                raise Failed(f"the web server was not ready within {_READY_SECONDS:.0f} s", self.logs / "web.log")
 
     def _answers_ready(self) -> bool:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=2)
@@ -437,7 +425,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 pass_fds=self._fds,
                 start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509
+                preexec_fn=die_with_parent(signal.SIGTERM),
             )
         self._start_at = None
 
@@ -452,9 +440,7 @@ class Child:
                 self._ends.popleft()
             self._ends.append(now)
             if len(self._ends) > _RESTARTS_A_MINUTE:
-                raise Failed(
-                    f"{self.name} ended {len(self._ends)} times within a minute", logs / f"{self.name}.log"
-                )
+                raise Failed(f"{self.name} ended {len(self._ends)} times within a minute", logs / f"{self.name}.log")
             self._start_at = now + 0.25 * 2 ** (len(self._ends) - 1)
             say(f"{self.name} ended with code {self._process.returncode}; starting it again")
         if now >= self._start_at:
@@ -573,9 +559,7 @@ def main(arguments: list[str]) -> int:
         prog="python -m config.launch", description="Start, show and stop a copy of Muniment."
     )
     parser.add_argument("command", choices=["run", "demo", "stop", "env"])
-    parser.add_argument(
-        "--with-parent", action="store_true", help="stop when the process that started this one ends"
-    )
+    parser.add_argument("--with-parent", action="store_true", help="stop when the process that started this one ends")
     chosen = parser.parse_args(arguments)
     home = home_folder()
     try:
