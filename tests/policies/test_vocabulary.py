@@ -30,7 +30,10 @@ def test_an_unknown_label_is_refused_without_being_repeated(label: str) -> None:
 
 
 def test_personal_and_restricted_content_is_encrypted_and_the_rest_is_not() -> None:
-    assert [member for member in Sensitivity if member.encrypted] == [Sensitivity.PERSONAL, Sensitivity.RESTRICTED]
+    assert [member for member in Sensitivity if member.encrypted] == [
+        Sensitivity.PERSONAL,
+        Sensitivity.RESTRICTED,
+    ]
 
 
 def test_every_textual_word_is_its_own_lower_case_name() -> None:
