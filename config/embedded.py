@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import locale
 import os
+import re
 import shutil
 import signal
 import stat
@@ -196,7 +197,9 @@ class Embedded:
 
     def _socket_path(self) -> Path:
         folder = self.home / "run"
-        if len(os.fsencode(folder / f".s.PGSQL.{_PORT}")) > _SOCKET_PATH_LIMIT:
+        too_long = len(os.fsencode(folder / f".s.PGSQL.{_PORT}")) > _SOCKET_PATH_LIMIT
+        # Client libraries paste the folder into connection strings; pgmq does so without quoting it.
+        if too_long or not re.fullmatch(r"[\w./+-]+", str(folder), re.ASCII):
             name = hashlib.sha256(os.fsencode(self.home.resolve())).hexdigest()[:16]
             folder = Path(tempfile.gettempdir()).absolute() / f"muniment-{name}"
         return folder

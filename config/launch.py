@@ -29,17 +29,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote
 
-from config.embedded import (
-    BROKER,
-    Embedded,
-    PlatformMissing,
-    ServerFailed,
-    Urls,
-    die_with_parent,
-    end_with_parent,
-)
+from config.embedded import BROKER, Embedded, PlatformMissing, ServerFailed, Urls, die_with_parent, end_with_parent
+from config.watchdog import Watchdog
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
@@ -83,7 +75,7 @@ def environment_of_running(home: Path) -> dict[str, str] | None:
 class Copy:
     """One running copy on one data folder: the database, web, worker and beat.
 
-    Everything it starts ends with it: on Linux even when it is killed.
+    Everything it starts ends with it, also when it is killed.
     """
 
     def __init__(self, home: Path, port: int, environ: Mapping[str, str]) -> None:
@@ -94,6 +86,7 @@ class Copy:
         self._embedded: Embedded | None = None
         self._listener: socket.socket | None = None
         self._children: list[Child] = []
+        self._watchdog: Watchdog | None = None
         self._environment: dict[str, str] = {}
         self._owner_url = ""
         self._stopping = threading.Event()
@@ -133,10 +126,14 @@ class Copy:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else "not usable"
             raise Refused(f"the folder {self.home} cannot be written to ({reason}); set MUNIMENT_HOME") from None
+        patience = time.monotonic() + 10
         with lock:
-            if not _lock(lock, fcntl.LOCK_EX):
+            while not _lock(lock, fcntl.LOCK_EX):
                 lock.seek(0)
-                holder = lock.read().strip() or "unknown"
+                holder = lock.read().strip()
+                if holder.isdigit() and not _lives(int(holder)) and time.monotonic() < patience:
+                    time.sleep(0.05)  # it was killed, and its watchdog is still tidying up
+                    continue
                 raise Refused(
                     f"another copy runs on {self.home} already (process {holder}); set MUNIMENT_HOME for a second"
                 )
@@ -151,10 +148,12 @@ class Copy:
                     raise Refused(f"port {self.port} on {HOST} is taken; set MUNIMENT_PORT to another") from None
                 # Held from here on and handed to the web server: nobody else can take it in between.
                 self._listener = listener
+                self._watchdog = Watchdog(close=[listener.fileno()])
                 try:
                     yield
                 finally:
                     (self.home / "server.json").unlink(missing_ok=True)
+                    self._watchdog.dismiss()
 
     def _heed_signals(self) -> None:
         def stop(_number: int, _frame: Any) -> None:
@@ -189,6 +188,8 @@ class Copy:
 
     def _set_up_database(self) -> dict[str, str]:
         """Start the embedded server, or take the one named in the environment; return the children's environment."""
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
         outer = self._outer
         environment = {
             name: value for name, value in outer.items() if name not in {"VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"}
@@ -198,7 +199,7 @@ class Copy:
         if outer.get("DATABASE_URL") and outer.get("MUNIMENT_OWNER_URL"):
             say("using the PostgreSQL of DATABASE_URL")
             app, self._owner_url = outer["DATABASE_URL"], outer["MUNIMENT_OWNER_URL"]
-            broker = outer.get("MUNIMENT_BROKER_DSN") or _as_user(app, BROKER)
+            broker = outer.get("MUNIMENT_BROKER_DSN") or make_conninfo(app, user=BROKER)
             if not outer.get("MUNIMENT_BROKER_URL", "pgmq://").startswith("pgmq"):
                 broker = ""
             else:
@@ -219,7 +220,8 @@ class Copy:
             "PYTHONUNBUFFERED": "1",
         }
         if broker:
-            environment["MUNIMENT_BROKER_DSN"] = broker
+            # As keywords: of a URL pgmq's client would read the host part only, which a socket has not.
+            environment["MUNIMENT_BROKER_DSN"] = make_conninfo("", **conninfo_to_dict(broker))
         return environment
 
     def _start_embedded(self) -> Urls:
@@ -275,6 +277,7 @@ class Copy:
             raise Failed(f"{name} ended with code {code}", log)
 
     def _run_to_end(self, command: list[str], environment: dict[str, str], output: IO[bytes] | None) -> int:
+        assert self._watchdog is not None
         process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
@@ -285,21 +288,25 @@ class Copy:
             start_new_session=True,
             preexec_fn=die_with_parent(signal.SIGKILL),
         )
+        self._watchdog.add(process.pid)
         try:
             while process.poll() is None:
                 if self._stopping.wait(0.03):
                     raise Failed("stopped")
             return process.returncode
         finally:
-            _end_group(process)
+            _end_group(process, self._watchdog)
 
     def _start_children(self) -> None:
         assert self._listener is not None
+        assert self._watchdog is not None
+        watchdog = self._watchdog
         fd = self._listener.fileno()
         run = self.home / "beat"
-        celery = ["-m", "celery", "-A", "config", "--workdir", str(ROOT)]
+        celery = ["-m", "celery", "--quiet", "-A", "config", "--workdir", str(ROOT)]
         self._children = [
             Child(
+                watchdog,
                 "web",
                 [
                     "-m",
@@ -313,6 +320,7 @@ class Copy:
                 fds=(fd,),
             ),
             Child(
+                watchdog,
                 "worker",
                 [
                     *celery,
@@ -326,7 +334,7 @@ class Copy:
                 ],
                 impatient=signal.SIGQUIT,
             ),
-            Child("beat", [*celery, "beat", f"--schedule={run}", "--pidfile=", "--loglevel=WARNING"]),
+            Child(watchdog, "beat", [*celery, "beat", f"--schedule={run}", "--pidfile=", "--loglevel=WARNING"]),
         ]
         for child in self._children:
             child.start(self._environment, self.logs)
@@ -399,6 +407,7 @@ class Child:
 
     def __init__(
         self,
+        watchdog: Watchdog,
         name: str,
         arguments: list[str],
         *,
@@ -406,6 +415,7 @@ class Child:
         impatient: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.name = name
+        self._watchdog = watchdog
         self.impatient = impatient
         self._arguments = arguments
         self._fds = fds
@@ -427,6 +437,7 @@ class Child:
                 start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGTERM),
             )
+        self._watchdog.add(self._process.pid)
         self._start_at = None
 
     def tend(self, environment: dict[str, str], logs: Path) -> None:
@@ -435,7 +446,7 @@ class Child:
             return
         now = time.monotonic()
         if self._start_at is None:
-            _end_group(self._process)  # what it may have left behind
+            _end_group(self._process, self._watchdog)  # what it may have left behind
             while self._ends and self._ends[0] < now - 60:
                 self._ends.popleft()
             self._ends.append(now)
@@ -458,7 +469,7 @@ class Child:
     def end(self) -> None:
         """End it and all of its group at once."""
         if self._process is not None:
-            _end_group(self._process)
+            _end_group(self._process, self._watchdog)
 
 
 def stop(home: Path) -> int:
@@ -506,11 +517,22 @@ def _lock(file: IO[str], kind: int) -> bool:
     return True
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _end_group(process: subprocess.Popen[bytes], watchdog: Watchdog) -> None:
     # Its group outlives it where it has left processes behind.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    watchdog.remove(process.pid)
 
 
 def _private_log(log: Path) -> IO[bytes]:
@@ -532,18 +554,6 @@ def _secret(home: Path) -> Path:
     if not file.exists():
         _write_private(file, secrets.token_urlsafe(50) + "\n")
     return file
-
-
-def _as_user(url: str, user: str) -> str:
-    """The same connection for another user, without a password: libpq then looks into its password file."""
-    from psycopg.conninfo import conninfo_to_dict
-
-    parts = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
-    parts.pop("password", None)
-    database = parts.pop("dbname", "")
-    parts["user"] = user
-    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items())
-    return f"postgresql:///{quote(database, safe='')}?{query}"
 
 
 def _port(environ: Mapping[str, str]) -> int:
