@@ -126,7 +126,7 @@ def errors_of(refusal: ValidationError, name: str) -> list[tuple[str, str]]:
     errors: dict[str, str] = {}
     for error in refusal.errors(include_url=False, include_context=True, include_input=False):
         kind = error["type"]
-        steps = [str(step) if _NAME.fullmatch(str(step)) else "*" for step in error["loc"]]
+        steps = [str(step) if _NAME.fullmatch(str(step)) else "*" for step in error["loc"] if step != "[key]"]
         # A validator of ours may say a deeper place and a closer code; no other context is looked at.
         context = error.get("ctx", {}) if kind == NESTED else {}
         path = ".".join((name, *steps, *([context["path"]] if context.get("path") else [])))
