@@ -37,7 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 
 _READY_SECONDS = 30.0
-_GRACE_SECONDS = 4.0
+# A Celery worker looks up from its queue every two seconds only. Work that is cut off is done again by design.
+_GRACE_SECONDS = 3.0
 _RESTARTS_A_MINUTE = 5
 _LOG_BYTES = 8 * 1024 * 1024
 
@@ -87,6 +88,7 @@ class Copy:
         self._listener: socket.socket | None = None
         self._children: list[Child] = []
         self._watchdog: Watchdog | None = None
+        self._database_ends: deque[float] = deque()
         self._environment: dict[str, str] = {}
         self._owner_url = ""
         self._stopping = threading.Event()
@@ -332,7 +334,6 @@ class Copy:
                     "--without-mingle",
                     "--without-heartbeat",
                 ],
-                impatient=signal.SIGQUIT,
             ),
             Child(watchdog, "beat", [*celery, "beat", f"--schedule={run}", "--pidfile=", "--loglevel=WARNING"]),
         ]
@@ -377,6 +378,8 @@ class Copy:
     def _tend(self) -> None:
         """Start again what has ended; Failed when it keeps ending."""
         if self._embedded is not None and not self._embedded.is_running() and not self._stopping.is_set():
+            if _too_often(self._database_ends):
+                raise Failed("PostgreSQL keeps ending", self._embedded.log)
             say("PostgreSQL ended; starting it again")
             self._start_embedded()
         for child in self._children:
@@ -386,12 +389,7 @@ class Copy:
         for child in self._children:
             child.ask_to_end(signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_SECONDS
-        hurried = False
         while any(child.is_alive() for child in self._children) and time.monotonic() < deadline:
-            if not hurried and time.monotonic() > deadline - _GRACE_SECONDS / 2:
-                hurried = True
-                for child in self._children:
-                    child.ask_to_end(child.impatient)
             time.sleep(0.03)
         for child in self._children:
             child.end()
@@ -412,11 +410,9 @@ class Child:
         arguments: list[str],
         *,
         fds: tuple[int, ...] = (),
-        impatient: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.name = name
         self._watchdog = watchdog
-        self.impatient = impatient
         self._arguments = arguments
         self._fds = fds
         self._process: subprocess.Popen[bytes] | None = None
@@ -447,11 +443,8 @@ class Child:
         now = time.monotonic()
         if self._start_at is None:
             _end_group(self._process, self._watchdog)  # what it may have left behind
-            while self._ends and self._ends[0] < now - 60:
-                self._ends.popleft()
-            self._ends.append(now)
-            if len(self._ends) > _RESTARTS_A_MINUTE:
-                raise Failed(f"{self.name} ended {len(self._ends)} times within a minute", logs / f"{self.name}.log")
+            if _too_often(self._ends):
+                raise Failed(f"{self.name} keeps ending", logs / f"{self.name}.log")
             self._start_at = now + 0.25 * 2 ** (len(self._ends) - 1)
             say(f"{self.name} ended with code {self._process.returncode}; starting it again")
         if now >= self._start_at:
@@ -470,6 +463,15 @@ class Child:
         """End it and all of its group at once."""
         if self._process is not None:
             _end_group(self._process, self._watchdog)
+
+
+def _too_often(ends: deque[float]) -> bool:
+    """Note an end now; whether that makes too many within a minute."""
+    now = time.monotonic()
+    ends.append(now)
+    while ends[0] < now - 60:
+        ends.popleft()
+    return len(ends) > _RESTARTS_A_MINUTE
 
 
 def stop(home: Path) -> int:
