@@ -2,6 +2,7 @@
 
 from config.environment import ROOT, Environment
 from config.logging import configuration
+from tenants.api.schema import COMPONENTS
 
 ENVIRONMENT = Environment()
 
@@ -34,14 +35,15 @@ MIDDLEWARE = [
     "config.requests.RequestIdentity",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    # From here on for pages under /admin/ only.
     "config.requests.StaffTransaction",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.requests.Sessions",
+    "config.requests.Common",
+    "config.requests.Csrf",
+    "config.requests.SignedIn",
     "config.requests.StaffScope",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "config.requests.Messages",
+    "config.requests.Frames",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -75,7 +77,7 @@ USE_TZ = True
 USE_I18N = True
 
 STATIC_URL = "/static/"
-STATIC_ROOT = ENVIRONMENT.home / "static"
+# Files are served from where the packages keep them: nothing to collect, at install or at start.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
@@ -84,6 +86,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = ENVIRONMENT.secure_cookies
 CSRF_COOKIE_SECURE = ENVIRONMENT.secure_cookies
 SESSION_COOKIE_AGE = 8 * 3600
+CSRF_FAILURE_VIEW = "config.problems.csrf_refused"
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024
@@ -113,6 +116,12 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "SECURITY": [{"ApiKey": []}],
+    "APPEND_COMPONENTS": COMPONENTS,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "tenants.api.schema.say_of_every_operation",
+    ],
 }
 
 SIMPLE_HISTORY_REVERT_DISABLED = True

@@ -1,6 +1,29 @@
 """Where every page and endpoint stands."""
 
-from django.contrib import admin
-from django.urls import path
+from importlib.util import find_spec
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from django.contrib import admin
+from django.urls import include, path
+
+from config.operations import healthz, metrics, readyz
+from tenants.pages import choose_tenant
+
+_API = [
+    include(name)
+    for name in ("tenants.api.urls", "policies.api.urls", "memory.api.urls")
+    if find_spec(name.rsplit(".", 1)[0])
+]
+
+urlpatterns = [
+    path("healthz", healthz),
+    path("readyz", readyz),
+    path("metrics", metrics),
+    *[path("api/v1/", urls) for urls in _API],
+    path("admin/tenant/", choose_tenant, name="choose_tenant"),
+    path("admin/", admin.site.urls),
+]
+
+handler400 = "config.problems.bad_request"
+handler403 = "config.problems.permission_denied"
+handler404 = "config.problems.page_not_found"
+handler500 = "config.problems.server_error"

@@ -1,0 +1,71 @@
+"""Counts of requests, for Prometheus. Labels are route names, methods and statuses: nothing that anybody sent.
+
+With several web processes `PROMETHEUS_MULTIPROC_DIR` names the folder in which each keeps its counts; the one that is
+asked adds them up. Depths and lengths are asked of the database at every scrape.
+"""
+
+import os
+from collections.abc import Iterator
+
+from django.db import connection
+from prometheus_client import CollectorRegistry, Histogram, generate_latest, multiprocess
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from tenants.isolation import Role, tenant_transaction
+
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+_own = CollectorRegistry()
+_requests = Histogram(
+    "muniment_request_seconds",
+    "Requests by route, method and status, and how long they took.",
+    ("route", "method", "status"),
+    buckets=BUCKETS,
+    registry=_own,
+)
+
+
+def observe(route: str, method: str, status: int, seconds: float) -> None:
+    """Count one request."""
+    _requests.labels(route, method, str(status)).observe(seconds)
+
+
+class _Database:
+    """Numbers that only the database knows, the same whichever process is asked."""
+
+    def collect(self) -> Iterator[Metric]:
+        with tenant_transaction(Role.FRONT, tenant=None), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'failed'),"
+                " coalesce(extract(epoch FROM clock_timestamp() - min(due_at) FILTER"
+                " (WHERE state = 'pending' AND due_at <= clock_timestamp())), 0)::float8"
+                " FROM memory_outboxentry"
+            )
+            pending, failed, lag = cursor.fetchone()
+            cursor.execute("SELECT count(*), coalesce(sum(seq), 0)::bigint FROM tenants_auditchain")
+            chains, entries = cursor.fetchone()
+            cursor.execute("SELECT count(*) FROM tenants_tenant")
+            (tenants,) = cursor.fetchone()
+        yield GaugeMetricFamily("muniment_outbox_pending", "Work that waits to be done.", pending)
+        yield GaugeMetricFamily("muniment_outbox_failed", "Work that was given up.", failed)
+        yield GaugeMetricFamily("muniment_outbox_lag_seconds", "How long the oldest due work waits.", lag)
+        yield GaugeMetricFamily("muniment_audit_entries", "Entries of all audit chains.", entries)
+        yield GaugeMetricFamily("muniment_audit_chains", "Audit chains.", chains)
+        yield GaugeMetricFamily("muniment_tenants", "Tenants.", tenants)
+
+
+def exposition() -> bytes:
+    """Return all of it in Prometheus' text format. Without the database the counts of requests alone."""
+    registry = CollectorRegistry()
+    text = b""
+    try:
+        registry.register(_Database())
+        text = generate_latest(registry)
+    except Exception:
+        connection.close()
+        text = b"# the database did not answer\n"
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        counts = CollectorRegistry()
+        multiprocess.MultiProcessCollector(counts)
+        return text + generate_latest(counts)
+    return text + generate_latest(_own)

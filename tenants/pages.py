@@ -1,0 +1,26 @@
+"""The page on which a person picks the tenant to work in."""
+
+from django.contrib import admin
+from django.contrib.admin.views.decorators import staff_member_required
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from tenants.standing import CHOSEN
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@staff_member_required
+def choose_tenant(request: HttpRequest) -> HttpResponse:
+    """Show the tenants that the person is a member of; remember the one that is sent, if it is one of them."""
+    choices = request.standing.choices  # type: ignore[attr-defined]
+    if request.method == "POST":
+        sent = request.POST.get("tenant", "")
+        if any(str(choice.tenant) == sent for choice in choices):
+            # A new session id: what was opened in one tenant is not carried into the other.
+            request.session.cycle_key()
+            request.session[CHOSEN] = sent
+            return HttpResponseRedirect(reverse("admin:index"))
+    context = {**admin.site.each_context(request), "title": "Choose a tenant", "choices": choices}
+    return render(request, "admin/choose_tenant.html", context)
