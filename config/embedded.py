@@ -464,9 +464,7 @@ def _works_in(pid: int, folder: Path) -> bool:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         return Path(process.cwd()) == folder.resolve()
-    except psutil.AccessDenied:
-        return psutil.pid_exists(pid) and "postgres" in process.name()
-    except psutil.Error:
+    except psutil.Error:  # gone, or another user's and so not ours
         return False
 
 
