@@ -14,6 +14,8 @@ SET LOCAL ROLE muniment_counter;
 DROP FUNCTION withheld_reason(uuid);
 RESET ROLE;
 DROP FUNCTION consent_stands(uuid[]);
+DROP TRIGGER belief_kept ON memory_belief;
+DROP FUNCTION belief_kept();
 DROP TRIGGER belief_frozen ON memory_belief;
 DROP TRIGGER evidence_frozen ON memory_evidence;
 DROP FUNCTION belief_frozen();

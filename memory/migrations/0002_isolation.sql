@@ -49,8 +49,11 @@ ALTER TABLE memory_subject
   ALTER lock_no SET DEFAULT 0, ALTER restricted SET DEFAULT false, ALTER kind SET DEFAULT 'entity';
 
 ALTER TABLE memory_subjectidentifier
-  ADD CONSTRAINT subjectidentifier_subject FOREIGN KEY (tenant_id, subject_id) REFERENCES memory_subject (tenant_id, id),
-  ADD CONSTRAINT subjectidentifier_payload FOREIGN KEY (tenant_id, payload_id) REFERENCES memory_payload (tenant_id, id),
+  -- Checked at the commit: a name is claimed before the subject that it names is made.
+  ADD CONSTRAINT subjectidentifier_subject FOREIGN KEY (tenant_id, subject_id) REFERENCES memory_subject (tenant_id, id)
+    DEFERRABLE INITIALLY DEFERRED,
+  ADD CONSTRAINT subjectidentifier_payload FOREIGN KEY (tenant_id, payload_id) REFERENCES memory_payload (tenant_id, id)
+    DEFERRABLE INITIALLY DEFERRED,
   ADD CONSTRAINT subjectidentifier_once UNIQUE (tenant_id, digest);
 CREATE UNIQUE INDEX subjectidentifier_one_key ON memory_subjectidentifier (tenant_id, subject_id) WHERE is_key;
 CREATE INDEX subjectidentifier_by_subject ON memory_subjectidentifier (tenant_id, subject_id);
@@ -83,7 +86,6 @@ ALTER TABLE memory_factkey
   ADD CONSTRAINT factkey_once UNIQUE (tenant_id, subject_id, attribute_id),
   ALTER chain_no SET DEFAULT nextval('memory_chain_no'), ALTER act_no SET DEFAULT 0, ALTER checked_act_no SET DEFAULT 0;
 CREATE INDEX factkey_by_subject ON memory_factkey (tenant_id, subject_id, id);
-CREATE INDEX factkey_unchecked ON memory_factkey (tenant_id, id) WHERE checked_act_no < act_no;
 
 ALTER TABLE memory_fact
   ADD CONSTRAINT fact_key FOREIGN KEY (tenant_id, key_id) REFERENCES memory_factkey (tenant_id, id),
@@ -97,6 +99,7 @@ ALTER TABLE memory_fact
 CREATE UNIQUE INDEX fact_value_once ON memory_fact (tenant_id, key_id, value_digest) WHERE ended_at IS NULL;
 CREATE INDEX fact_overdue ON memory_fact (tenant_id, key_id, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX fact_class ON memory_fact (tenant_id, key_id, sensitivity) WHERE ended_at IS NULL;
+CREATE INDEX fact_consented ON memory_fact (tenant_id, key_id) WHERE ended_at IS NULL AND consent_ids IS NOT NULL;
 CREATE INDEX fact_by_subject ON memory_fact (tenant_id, subject_id, id);
 CREATE INDEX fact_by_consent ON memory_fact USING gin (consent_ids) WHERE consent_ids IS NOT NULL AND ended_at IS NULL;
 
@@ -211,6 +214,16 @@ BEGIN
   END IF;
   RETURN NEW;
 END $$;
+-- Only what was opened by the key's very newest act may be taken out: an act of the same instant undoes it unseen.
+CREATE FUNCTION belief_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM memory_factkey k WHERE k.tenant_id = OLD.tenant_id AND k.id = OLD.key_id
+                 AND k.newest_at = OLD.believed_from) THEN
+    RAISE EXCEPTION 'muniment: what was believed is not removed' USING ERRCODE = 'restrict_violation';
+  END IF;
+  RETURN OLD;
+END $$;
+CREATE TRIGGER belief_kept BEFORE DELETE ON memory_belief FOR EACH ROW EXECUTE FUNCTION belief_kept();
 CREATE TRIGGER belief_frozen BEFORE UPDATE ON memory_belief FOR EACH ROW EXECUTE FUNCTION belief_frozen();
 
 -- what an agent may read -------------------------------------------------------------------------------------------
@@ -263,7 +276,7 @@ GRANT UPDATE (sensitivity, basis, expires_at, confirmed, confidence, evidence_co
   ON memory_fact TO muniment_writer;
 GRANT UPDATE (sensitivity, basis, expires_at, consent_ids, key_id, clear, sealed) ON memory_payload TO muniment_writer;
 GRANT UPDATE (retracted_at, retracted_by, retraction_reason) ON memory_evidence TO muniment_writer;
-GRANT UPDATE (believed_to) ON memory_belief TO muniment_writer;
+GRANT UPDATE (believed_to), DELETE ON memory_belief TO muniment_writer;
 GRANT UPDATE (state, occurrences, sensitivity, basis, expires_at, decided_at, decided_by, decision_reason, evidence_id)
   ON memory_candidate TO muniment_writer;
 GRANT INSERT ON memory_outboxentry, memory_receipt TO muniment_worker;

@@ -1,0 +1,317 @@
+"""The boundary: what a request may look like, checked before anything is looked up, stored or logged.
+
+Strict pydantic models without Django. A refusal is a list of (path, code); the value that was sent is in none of them.
+"""
+
+import unicodedata
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from policies.identifiers import looks_like_identifier
+from policies.values import ValueRefused, clean_text
+from policies.vocabulary import Basis, Sensitivity, SourceKind
+from tenants.errors import FieldError, Malformed
+
+MAX_SUBJECT = 200
+MAX_ID = 200
+MAX_QUOTE = 8_000
+MAX_EPISODE = 1_048_576
+MAX_BATCH = 1_000
+
+#: Marks a field that was not sent, where null would mean something.
+UNSET: Any = object()
+
+
+def _refuse(code: str) -> PydanticCustomError:
+    # The code must be a literal of ours: a template would let a value in.
+    return PydanticCustomError("muniment", "{code}", {"code": code})
+
+
+def instant(value: Any) -> datetime:
+    """Read an instant with an offset (RFC 3339) and return it in UTC. Naive, out-of-range and other forms are refused."""
+    if isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, str) and 10 < len(value) <= 40:
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise _refuse("not_an_instant") from None
+    else:
+        raise _refuse("not_an_instant")
+    if moment.tzinfo is None:
+        raise _refuse("offset_missing")
+    try:
+        return moment.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise _refuse("out_of_range") from None
+
+
+def _uuid(value: Any) -> UUID:
+    if isinstance(value, UUID):
+        return value
+    if isinstance(value, str) and len(value) in (32, 36):
+        try:
+            return UUID(value)
+        except ValueError:
+            pass
+    raise _refuse("not_an_id")
+
+
+def _text(limit: int, *, empty: bool = False) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise _refuse("not_text")
+        if len(value) > limit:
+            raise _refuse("too_long")
+        try:
+            cleaned = clean_text(value)
+        except ValueRefused as refused:
+            raise _refuse(refused.code) from None
+        if not cleaned.strip() and not empty:
+            raise _refuse("empty")
+        return cleaned
+
+    return check
+
+
+def subject_text(value: Any) -> str:
+    """Return a subject's key or alias in NFC: 1 to 200 characters without controls or line breaks, trimmed."""
+    text = _text(MAX_SUBJECT)(value).strip()
+    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
+        raise _refuse("control_character")
+    return text
+
+
+def _chosen_id(value: Any) -> str:
+    text = _text(MAX_ID)(value)
+    if text != text.strip() or any(
+        unicodedata.category(character)[0] in "CZ" and character != " " for character in text
+    ):
+        raise _refuse("not_an_id")
+    # Ids that agents choose stand in metadata, so they may not be somebody's address, number or card.
+    if looks_like_identifier(text) is not None:
+        raise _refuse("personal_identifier")
+    return text
+
+
+def _label(value: Any) -> Sensitivity:
+    if isinstance(value, Sensitivity):
+        return value
+    if isinstance(value, str):
+        try:
+            return Sensitivity.of(value)
+        except (KeyError, ValueError):
+            pass
+    raise _refuse("not_a_class")
+
+
+def _word(kind: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        try:
+            return kind(value) if isinstance(value, str) else _never()
+        except ValueError:
+            raise _refuse("not_a_choice") from None
+
+    return check
+
+
+def _never() -> Any:
+    raise _refuse("not_text")
+
+
+Instant = Annotated[datetime, BeforeValidator(instant)]
+Id = Annotated[UUID, BeforeValidator(_uuid)]
+SubjectText = Annotated[str, BeforeValidator(subject_text)]
+ChosenId = Annotated[str, BeforeValidator(_chosen_id)]
+ClassLabel = Annotated[Sensitivity, BeforeValidator(_label)]
+Quote = Annotated[str, BeforeValidator(_text(MAX_QUOTE))]
+AttributeName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z][A-Za-z0-9_./-]*$")]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class Body(BaseModel):
+    """A request body: unknown fields refused, types strict, and no value in its errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class Retention(Body):
+    """Why the saying may be kept, and optionally an earlier end than the policy's."""
+
+    basis: Annotated[Basis, BeforeValidator(_word(Basis))]
+    expires_at: Instant | None = None
+
+
+class Provenance(Body):
+    """Where a saying comes from. `turn_id` always; the rest as the class and the basis require."""
+
+    turn_id: ChosenId
+    tool_call_id: ChosenId | None = None
+    consent_ref: ChosenId | None = None
+    source_episode: Id | None = None
+    quote: Quote | None = None
+    source: Annotated[SourceKind, BeforeValidator(_word(SourceKind))] | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Provenance":
+        if self.quote is not None and self.source_episode is None:
+            raise _refuse("quote_needs_source_episode")
+        if self.source is SourceKind.TOOL_RESULT and self.tool_call_id is None:
+            raise _refuse("tool_result_needs_tool_call_id")
+        if self.source is SourceKind.QUOTE and self.quote is None:
+            raise _refuse("quote_missing")
+        return self
+
+    @property
+    def kind(self) -> SourceKind:
+        """The stated source, else what the given parts make it."""
+        if self.source is not None:
+            return self.source
+        if self.tool_call_id is not None:
+            return SourceKind.TOOL_RESULT
+        return SourceKind.QUOTE if self.quote is not None else SourceKind.STATEMENT
+
+
+class FactBody(Body):
+    """One saying about one fact key: a value, an end, or both."""
+
+    subject: SubjectText
+    attribute: AttributeName
+    value: Any = UNSET
+    ended: bool = False
+    valid_from: Instant | None = None
+    valid_to: Instant | None = None
+    corrects: Id | None = None
+    confidence: Share | None = None
+    provenance: Provenance
+    sensitivity: ClassLabel | None = None
+    retention: Retention | None = None
+    recorded_at: Instant | None = None
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the saying names a value. JSON null is no value."""
+        return self.value is not UNSET and self.value is not None
+
+    @model_validator(mode="after")
+    def _coherent(self) -> "FactBody":
+        if not self.has_value and not self.ended:
+            raise _refuse("value_or_ended_needed")
+        if self.valid_from is not None and self.valid_to is not None and self.valid_to <= self.valid_from:
+            raise _refuse("valid_to_not_after_valid_from")
+        return self
+
+
+class BatchBody(Body):
+    """Up to 1,000 sayings, each checked and answered on its own; the list itself is all that is checked here."""
+
+    items: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+class EpisodeBody(Body):
+    """Raw input as received."""
+
+    kind: Literal["message", "tool_result", "event"]
+    role: Literal["user", "assistant", "system", "tool"] | None = None
+    content: Any
+    session_id: ChosenId
+    turn_id: ChosenId
+    tool_call_id: ChosenId | None = None
+    subject: SubjectText | None = None
+    occurred_at: Instant
+    consent_ref: ChosenId | None = None
+    sensitivity: ClassLabel | None = None
+    retention: Retention | None = None
+    extract: Literal["no"] = "no"
+
+    @model_validator(mode="after")
+    def _coherent(self) -> "EpisodeBody":
+        if self.kind == "tool_result" and self.tool_call_id is None:
+            raise _refuse("tool_result_needs_tool_call_id")
+        return self
+
+
+class RetractBody(Body):
+    """Why a saying is taken back."""
+
+    reason: Literal["recorded_wrongly", "duplicate", "source_withdrawn", "other"]
+    recorded_at: Instant | None = None
+
+
+class SubjectBody(Body):
+    """A subject named before its first fact, or its further names."""
+
+    key: SubjectText
+    kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")] | None = None
+    aliases: Annotated[list[SubjectText], Field(max_length=50)] = []
+
+
+class ConsentBody(Body):
+    """A consent that the organisation holds, by its reference."""
+
+    subject: SubjectText
+    ref: ChosenId
+    purposes: Annotated[list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,59}$")]], Field(max_length=50)] = []
+    granted_at: Instant | None = None
+
+
+class WithdrawBody(Body):
+    """A withdrawal; from when on is the database's clock."""
+
+
+class ExplainBody(Body):
+    """Which verdict would this write get? Nothing is stored."""
+
+    fact: FactBody
+
+
+M = TypeVar("M", bound=BaseModel)
+
+_CODES = {
+    "missing": "required",
+    "extra_forbidden": "unknown_field",
+    "string_too_long": "too_long",
+    "string_too_short": "empty",
+    "string_pattern_mismatch": "bad_shape",
+    "too_long": "too_many",
+    "too_short": "empty",
+    "literal_error": "not_a_choice",
+    "string_type": "not_text",
+    "bool_type": "not_a_boolean",
+    "float_type": "not_a_number",
+    "list_type": "not_a_list",
+    "model_type": "not_an_object",
+    "dict_type": "not_an_object",
+    "greater_than_equal": "out_of_range",
+    "less_than_equal": "out_of_range",
+    "finite_number": "out_of_range",
+}
+
+
+def parse(model: type[M], data: Any, *, prefix: str = "") -> M:
+    """Return `data` as `model`. Raises `Malformed` with every field that is wrong, by path and stable code.
+
+    A field that the model does not know is named by its place only, since its name may itself be content.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise Malformed(errors=[_field_error(each, prefix) for each in error.errors(**_WITHOUT_INPUT)]) from None
+
+
+_WITHOUT_INPUT: dict[str, Any] = {"include_input": False, "include_url": False, "include_context": True}
+
+
+def _field_error(each: Any, prefix: str) -> FieldError:
+    kind = each["type"]
+    code = each["ctx"]["code"] if kind == "muniment" else _CODES.get(kind, "malformed")
+    place = each["loc"][:-1] if kind == "extra_forbidden" else each["loc"]
+    path = ""
+    for part in place:
+        path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
+    return FieldError(prefix + ("." if prefix and path else "") + path, code)

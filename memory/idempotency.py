@@ -1,0 +1,64 @@
+"""A request that comes twice is carried out once. Kept seven days, as ids; answers are rendered anew from rows."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha256
+
+from django.db import connection
+from django.db.utils import OperationalError
+
+from memory.outcomes import Outcome, Repeat, from_json, to_json
+from tenants.actors import Actor
+from tenants.errors import Clash
+from tenants.identity import new_id
+from tenants.secrets import keyring
+
+_WAIT = "SELECT set_config('lock_timeout', '5s', true)"
+_LOCK = "SELECT pg_advisory_xact_lock(%s)"
+_LOOK = (
+    "SELECT request_digest, outcome::text FROM memory_idempotencyrecord"
+    " WHERE tenant_id = %s AND agent_id = %s AND key_digest = %s"
+)
+_KEEP = (
+    "INSERT INTO memory_idempotencyrecord (tenant_id, id, agent_id, key_digest, request_digest, status, outcome, created_at)"
+    " VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb, %s)"
+)
+
+
+def earlier(actor: Actor, repeat: Repeat) -> list[Outcome] | None:
+    """Return what this request came to before, or None: then it is this transaction's to carry out.
+
+    A twin that is still running is waited for, up to five seconds. Raises `Clash("in_progress")` when it takes
+    longer, and `Clash("idempotency_key_reused")` where the key came with another body or route.
+    """
+    key = _key_digest(actor, repeat)
+    number = int.from_bytes(
+        sha256(b"idempotency" + actor.tenant.bytes + actor.id.bytes + key).digest()[:8], signed=True
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(_WAIT)
+        try:
+            cursor.execute(_LOCK, [number])
+        except OperationalError:
+            raise Clash("in_progress") from None
+        # A statement of its own: the snapshot of the locking one is older than the lock.
+        cursor.execute(_LOOK, [actor.tenant, actor.id, key])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    if bytes(row[0]) != keyring().request_digest(actor.tenant, repeat.route, repeat.body):
+        raise Clash("idempotency_key_reused")
+    return [from_json(each) for each in json.loads(row[1])]
+
+
+def keep(actor: Actor, repeat: Repeat, outcomes: Sequence[Outcome], *, status: int, now: datetime) -> None:
+    """Remember what the request came to, in the transaction of its writes."""
+    digest = keyring().request_digest(actor.tenant, repeat.route, repeat.body)
+    kept = json.dumps([to_json(each) for each in outcomes])
+    with connection.cursor() as cursor:
+        cursor.execute(_KEEP, [actor.tenant, new_id(), actor.id, _key_digest(actor, repeat), digest, status, kept, now])
+
+
+def _key_digest(actor: Actor, repeat: Repeat) -> bytes:
+    return keyring().request_digest(actor.tenant, "key", repeat.key.encode("utf-8"))

@@ -1,0 +1,126 @@
+"""Subjects as the write door meets them: found by HMAC of their key or an alias, locked, and made where they are new."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from memory import rows
+from tenants.identity import new_id
+from tenants.secrets import keyring
+
+#: A subject's names live as long as the subject: they end by its erasure, not by a date.
+_NAME_CLASS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectState:
+    """A locked subject with its data key in clear, for the length of one transaction."""
+
+    id: UUID
+    key_id: UUID
+    data_key: bytes
+
+
+def payload_context(tenant: UUID, payload: UUID, purpose: str) -> bytes:
+    """Return what a sealed payload is bound to: its tenant, its own id and its purpose. Another row's content fails."""
+    return tenant.bytes + payload.bytes + purpose.encode("ascii")
+
+
+_FIND = """
+SELECT i.digest, s.id, s.key_id, k.wrapped, k.version
+FROM unnest(%s::bytea[]) AS w (digest)
+  JOIN memory_subjectidentifier i ON i.tenant_id = %s::uuid AND i.digest = w.digest
+  JOIN memory_subject s ON s.tenant_id = i.tenant_id AND s.id = i.subject_id
+  JOIN tenants_subjectkey k ON k.tenant_id = s.tenant_id AND k.id = s.key_id
+ORDER BY s.id
+FOR KEY SHARE OF s
+"""
+
+
+def _find(tenant: UUID, digests: Sequence[bytes]) -> dict[bytes, SubjectState]:
+    ring = keyring()
+    found: dict[bytes, SubjectState] = {}
+    opened: dict[UUID, SubjectState] = {}
+    for digest, subject, key, wrapped, version in rows.fetch(_FIND, [list(digests), tenant]):
+        if subject not in opened:
+            opened[subject] = SubjectState(subject, key, ring.unwrap(tenant, bytes(wrapped), version))
+        found[bytes(digest)] = opened[subject]
+    return found
+
+
+def resolve(tenant: UUID, names: Iterable[str], *, now: datetime, kind: str = "entity") -> dict[str, SubjectState]:
+    """Return the subject of each name, locked against its erasure; unknown names become subjects.
+
+    Two writers who meet a new name at once get one subject: identifiers are inserted in the order of their digests,
+    and what another transaction made in the meantime is read again.
+    """
+    ring = keyring()
+    by_digest = {ring.identifier(tenant, name): name for name in names}
+    found = _find(tenant, sorted(by_digest))
+    missing = [digest for digest in sorted(by_digest) if digest not in found]
+    if missing:
+        _create(tenant, [(digest, by_digest[digest]) for digest in missing], now=now, kind=kind)
+        found.update(_find(tenant, missing))
+    return {name: found[digest] for digest, name in by_digest.items()}
+
+
+_CLAIM = """
+INSERT INTO memory_subjectidentifier (tenant_id, id, subject_id, digest, payload_id, is_key, created_at)
+SELECT %s::uuid, w.id, w.subject_id, w.digest, w.payload_id, %s::boolean, %s::timestamptz
+FROM unnest(%s::uuid[], %s::uuid[], %s::bytea[], %s::uuid[]) AS w (id, subject_id, digest, payload_id)
+ORDER BY w.digest
+ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest
+"""
+
+
+def _claim(tenant: UUID, names: Sequence[tuple[bytes, UUID, UUID]], *, is_key: bool, now: datetime) -> set[bytes]:
+    # Claimed before the rows they point at (those links are checked at the commit): whoever loses has made nothing.
+    digests, subjects, payloads = (list(column) for column in zip(*names, strict=True))
+    ids = [new_id() for _ in names]
+    return {bytes(row[0]) for row in rows.fetch(_CLAIM, [tenant, is_key, now, ids, subjects, digests, payloads])}
+
+
+def _create(tenant: UUID, names: Sequence[tuple[bytes, str]], *, now: datetime, kind: str) -> None:
+    ring = keyring()
+    wanted = {digest: (name, new_id(), new_id()) for digest, name in names}
+    won = _claim(tenant, [(digest, s, p) for digest, (_, s, p) in wanted.items()], is_key=True, now=now)
+    keys, payloads, subjects = [], [], []
+    for digest in won:
+        name, subject, payload = wanted[digest]
+        key, wrapped, version = ring.new_data_key(tenant)
+        key_id = new_id()
+        keys.append((key_id, wrapped, version, now))
+        payloads.append(_name_payload(tenant, payload, "subject", name, key, key_id, now))
+        subjects.append((subject, kind, payload, key_id, now))
+    rows.SUBJECT_KEYS.insert(tenant, keys)
+    rows.PAYLOADS.insert(tenant, payloads)
+    rows.SUBJECTS.insert(tenant, subjects)
+
+
+def add_aliases(tenant: UUID, subject: SubjectState, aliases: Iterable[str], *, now: datetime) -> list[str]:
+    """Let `aliases` name `subject` too; return those that name another subject already, which stay as they are."""
+    ring = keyring()
+    wanted = {ring.identifier(tenant, alias): (alias, new_id()) for alias in aliases}
+    if not wanted:
+        return []
+    won = _claim(
+        tenant, [(d, subject.id, payload) for d, (_, payload) in sorted(wanted.items())], is_key=False, now=now
+    )
+    rows.PAYLOADS.insert(
+        tenant,
+        [
+            _name_payload(tenant, wanted[d][1], "alias", wanted[d][0], subject.data_key, subject.key_id, now)
+            for d in won
+        ],
+    )
+    lost = [digest for digest in wanted if digest not in won]
+    held = _find(tenant, lost) if lost else {}
+    return [wanted[digest][0] for digest in lost if held[digest].id != subject.id]
+
+
+def _name_payload(
+    tenant: UUID, payload: UUID, purpose: str, name: str, key: bytes, key_id: UUID, now: datetime
+) -> tuple[object, ...]:
+    sealed = keyring().seal(key, name.encode("utf-8"), payload_context(tenant, payload, purpose))
+    return (payload, purpose, key_id, None, sealed, _NAME_CLASS, "indefinite", None, None, now)
