@@ -21,6 +21,9 @@ OFFLINE_COMMANDS = frozenset(
     }
 )
 
+#: Options with which any command needs none.
+OFFLINE_OPTIONS = frozenset({"-h", "--help", "--version", "--bootstrap-sql"})
+
 
 def main(arguments: list[str]) -> int:
     """Run one command with the environment it needs."""
@@ -32,7 +35,7 @@ def main(arguments: list[str]) -> int:
         found = environment_of_running(home_folder())
         if found is not None:
             os.environ.update(found)
-        elif command not in OFFLINE_COMMANDS and not {"-h", "--help", "--version"} & set(arguments):
+        elif command not in OFFLINE_COMMANDS and not OFFLINE_OPTIONS & set(arguments):
             sys.stderr.write(f"No running Muniment in {home_folder()}: `make run` starts it; or set DATABASE_URL.\n")
             return 2
     if command in OWNER_COMMANDS:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import socket
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -87,3 +89,12 @@ control_socket_disable = True
 # Heartbeats are file touches: on a slow disk they would stall the workers.
 _memory = Path("/dev/shm")  # noqa: S108
 worker_tmp_dir = str(_memory) if _memory.is_dir() else None
+
+# Each worker keeps its counts of requests in a file of this folder; whichever is asked for /metrics adds them up.
+_counts = tempfile.mkdtemp(prefix="muniment-metrics-", dir=worker_tmp_dir)
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = _counts
+
+
+def on_exit(server: Any) -> None:
+    """Remove the counts with the server that counted."""
+    shutil.rmtree(_counts, ignore_errors=True)

@@ -6,6 +6,7 @@ about tenants would be empty. Web and worker refuse to start as one.
 
 import sys
 import time
+from typing import NoReturn
 
 from django.db import OperationalError, connection
 
@@ -37,10 +38,14 @@ def refuse_unfit_role() -> None:
             break
         except OperationalError:
             if time.monotonic() > deadline:
-                sys.exit("muniment: the database of DATABASE_URL does not answer")
+                _end("the database of DATABASE_URL does not answer")
             time.sleep(0.5)
     connection.close()
     if reason:
-        sys.exit(
-            f"muniment: refusing to start: the database role of DATABASE_URL is unfit ({reason}); use muniment_app"
-        )
+        _end(f"refusing to start: the database role of DATABASE_URL is unfit ({reason}); use muniment_app")
+
+
+def _end(line: str) -> NoReturn:
+    sys.stderr.write(f"muniment: {line}\n")
+    # By this code gunicorn knows that starting further workers is of no use.
+    raise SystemExit(3)
