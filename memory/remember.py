@@ -243,7 +243,7 @@ class SubjectNamed:
 
 def subject(actor: Actor, body: SubjectBody) -> SubjectNamed:
     """Name a subject, and let further names find it. A name that another subject has stays where it is."""
-    (number, now) = rows.fetch(_OPENING, [actor.tenant])[0]
+    (_, now) = rows.fetch(_OPENING, [actor.tenant])[0]
     named = resolve(actor.tenant, [body.key], now=now, kind=body.kind or "entity")[body.key]
     taken = add_aliases(actor.tenant, named, [alias for alias in body.aliases if alias != body.key], now=now)
     append(

@@ -1,0 +1,665 @@
+"""The read door: what holds, what held, what was believed, each with its evidence.
+
+Everything runs in the caller's tenant transaction under the agent's role, so that the database itself leaves out what
+is expired, withheld, above clearance or another tenant's. An answer finds the belief first and joins its fact under
+row-level security: what is hidden leaves nothing, never the fact that held before it. Every read leaves a receipt.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from django.db import connection
+
+from memory.rows import fetch, uuids
+from memory.subjects import payload_context
+from policies.vocabulary import Sensitivity
+from tenants.actors import Actor
+from tenants.errors import FieldError, Malformed, Missing
+from tenants.identity import new_id
+from tenants.secrets import keyring
+
+MAX_PAGE = 200
+MAX_STRETCHES = 1_000
+#: How many pieces of standing evidence an answer names; `evidence_count` says how many there are.
+NAMED_EVIDENCE = 20
+
+_NOW_VALID = "coalesce(b.valid_to, 'infinity'::timestamptz) > t.valid_at AND b.valid_from <= t.valid_at"
+_BELIEVED: dict[bool, str] = {
+    False: "{b}.believed_to IS NULL",
+    True: "{b}.believed_from <= t.known_at AND coalesce({b}.believed_to, 'infinity'::timestamptz) > t.known_at",
+}
+_STANDS: dict[bool, str] = {
+    False: "e2.retracted_at IS NULL",
+    True: "e2.recorded_at <= t.known_at AND (e2.retracted_at IS NULL OR e2.retracted_at > t.known_at)",
+}
+
+_SUBJECT = """
+  JOIN memory_subjectidentifier i ON i.tenant_id = t.tenant AND i.digest = %(digest)s::bytea
+  JOIN memory_subject s ON s.tenant_id = i.tenant_id AND s.id = i.subject_id AND NOT s.restricted"""
+_ANY_SUBJECT = "  JOIN memory_subject s ON s.tenant_id = t.tenant AND s.id = k.subject_id AND NOT s.restricted"
+_ATTRIBUTE = "  JOIN policies_attribute a ON a.tenant_id = t.tenant AND a.name = %(attribute)s::text"
+_ANY_ATTRIBUTE = "  JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id"
+_KEY = "  JOIN memory_factkey k ON k.tenant_id = s.tenant_id AND k.subject_id = s.id"
+_ONE_KEY = _KEY + " AND k.attribute_id = a.id"
+_ANY_KEY = "  JOIN memory_factkey k ON k.tenant_id = t.tenant"
+
+#: How a read finds its keys, in execution order: by subject and attribute, subject, attribute, or neither.
+_SCOPES: dict[tuple[bool, bool], tuple[str, str]] = {
+    (True, True): (f"{_SUBJECT}\n{_ATTRIBUTE}\n{_ONE_KEY}", ""),
+    (True, False): (f"{_SUBJECT}\n{_KEY}", _ANY_ATTRIBUTE),
+    (False, True): (f"{_ATTRIBUTE}\n{_ANY_KEY} AND k.attribute_id = a.id\n{_ANY_SUBJECT}", ""),
+    (False, False): (f"{_ANY_KEY}\n{_ANY_SUBJECT}", _ANY_ATTRIBUTE),
+}
+
+_FACT_COLUMNS = """
+  s.id AS subject_id, a.id AS attribute_id, k.id AS key_id, a.name, b.fact_id, f.id AS visible, b.valid_from, b.valid_to,
+  b.believed_from, b.believed_to, f.confidence, f.confirmed, f.sensitivity, f.basis, f.expires_at, f.redaction_state,
+  f.redaction_fields, f.evidence_count, v.number, v.definition->>'kind' AS kind, p.id AS payload_id, p.clear, p.sealed,
+  sk.wrapped, sk.version, e.id AS evidence_id, e.source, e.turn_id, e.tool_call_id, e.writer_kind, e.writer_id,
+  e.written_at, e.episode_id,
+  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id) AS consent_ref,
+  (SELECT pf.id FROM memory_belief pb JOIN memory_fact pf ON pf.tenant_id = pb.tenant_id AND pf.id = pb.fact_id
+   WHERE pb.tenant_id = b.tenant_id AND pb.key_id = b.key_id AND pb.chain_no = b.chain_no
+     AND coalesce(pb.valid_to, 'infinity'::timestamptz) = b.valid_from AND {believed_pb} LIMIT 1) AS supersedes,
+  ARRAY(SELECT e2.id FROM memory_evidence e2 WHERE e2.tenant_id = f.tenant_id AND e2.fact_id = f.id AND NOT e2.is_end
+        AND {stands} ORDER BY e2.id DESC LIMIT {named}) AS evidence,
+  CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld"""
+_FACT_JOINS = """
+  LEFT JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
+  LEFT JOIN policies_attributeversion v ON v.tenant_id = f.tenant_id AND v.id = f.attribute_version_id
+  LEFT JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
+  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
+  LEFT JOIN memory_evidence e ON e.tenant_id = b.tenant_id AND e.id = b.evidence_id"""
+_NAMES = """
+  LEFT JOIN memory_payload sp ON sp.tenant_id = s.tenant_id AND sp.id = s.payload_id
+  LEFT JOIN tenants_subjectkey ssk ON ssk.tenant_id = sp.tenant_id AND ssk.id = sp.key_id"""
+_NAME_COLUMNS = ", sp.id AS name_id, sp.sealed AS name_sealed, ssk.wrapped AS name_wrapped, ssk.version AS name_version"
+
+_LEAVE = """
+INSERT INTO memory_receipt (tenant_id, id, act, actor_kind, actor_id, at, valid_at, known_at, subject_ids, attribute_ids,
+  fact_ids, withheld, policy_version_id)
+SELECT {tenant}, %(receipt)s::uuid, %(act)s::text, %(actor_kind)s::text, %(actor)s::uuid, statement_timestamp(),
+  {valid_at}, {known_at}, {subjects}, {attributes}, {facts}, {withheld},
+  (SELECT v.id FROM policies_policyversion v WHERE v.tenant_id = %(tenant)s::uuid AND v.state = 'active')"""
+
+
+def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged: bool) -> str:
+    """Build the one statement of an exact read: answer and receipt."""
+    keys, rest = _SCOPES[(subject, attribute)]
+    believed = _BELIEVED[known].format(b="b")
+    columns = _FACT_COLUMNS.format(
+        believed_pb=_BELIEVED[known].format(b="pb"), stands=_STANDS[known], named=NAMED_EVIDENCE
+    )
+    names = "" if subject else _NAMES
+    conditions = ["b.fact_id IS NOT NULL"]
+    if kind:
+        conditions.append("v.definition->>'kind' = %(kind)s::text")
+    if paged:
+        conditions.append("(k.id, b.fact_id) > (%(after_key)s::uuid, %(after_fact)s::uuid)")
+    leave = _LEAVE.format(
+        tenant="%(tenant)s::uuid",
+        valid_at="t.valid_at",
+        known_at="t.known_at",
+        subjects="ARRAY(SELECT DISTINCT subject_id FROM answer)",
+        attributes="ARRAY(SELECT DISTINCT attribute_id FROM answer)",
+        facts="ARRAY(SELECT visible FROM answer WHERE visible IS NOT NULL)",
+        withheld="coalesce((SELECT jsonb_object_agg(r.withheld, r.n) FROM (SELECT withheld, count(*) AS n FROM answer"
+        " WHERE withheld IS NOT NULL GROUP BY withheld) r), '{}'::jsonb)",
+    )
+    return f"""
+WITH t AS MATERIALIZED (
+  SELECT %(tenant)s::uuid AS tenant, coalesce(%(valid_at)s::timestamptz, statement_timestamp()) AS valid_at,
+    coalesce(%(known_at)s::timestamptz, statement_timestamp()) AS known_at
+), answer AS MATERIALIZED (
+SELECT {columns}{"" if subject else _NAME_COLUMNS}
+FROM t
+{keys}
+  JOIN memory_belief b ON b.tenant_id = k.tenant_id AND b.key_id = k.id AND {believed} AND {_NOW_VALID}
+{rest}{_FACT_JOINS}{names}
+WHERE {" AND ".join(conditions)}
+ORDER BY k.id, b.fact_id
+LIMIT %(limit)s::int
+), left_behind AS ({leave} FROM t)
+SELECT t.valid_at AS asked_valid, t.known_at AS asked_known, answer.* FROM t LEFT JOIN answer ON true
+ORDER BY answer.key_id, answer.fact_id"""
+
+
+_SQL = {
+    (subject, attribute, known, kind, paged): _read_sql(
+        subject=subject, attribute=attribute, known=known, kind=kind, paged=paged
+    )
+    for subject in (True, False)
+    for attribute in (True, False)
+    for known in (True, False)
+    for kind in (True, False)
+    for paged in (True, False)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of an answer: facts as JSON data, the instants asked about, what was withheld and why, as counts."""
+
+    results: list[dict[str, Any]] = field(repr=False)
+    next: str | None
+    valid_at: datetime
+    known_at: datetime
+    withheld: dict[str, int]
+    receipt: UUID
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the page as the API shows it."""
+        return {
+            "results": self.results,
+            "next": self.next,
+            "previous": None,
+            "valid_at": self.valid_at,
+            "known_at": self.known_at,
+            "withheld": self.withheld,
+            "receipt": self.receipt,
+        }
+
+
+def facts(
+    actor: Actor,
+    *,
+    subject: str | None = None,
+    attribute: str | None = None,
+    kind: str | None = None,
+    valid_at: datetime | None = None,
+    known_at: datetime | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+    act: str = "facts.read",
+) -> Page:
+    """Return what holds at `valid_at` as believed at `known_at` (both default to now), in a stable order, by pages.
+
+    A single-valued attribute of one subject has at most one result. Facts that are hidden leave a count under
+    `withheld` and nothing else. A name that no subject has gives an empty page, as does one of another tenant.
+    """
+    limit = max(1, min(limit, MAX_PAGE))
+    after = None if cursor is None else read_cursor(cursor, 2)
+    receipt = new_id()
+    parameters = {
+        "tenant": actor.tenant,
+        "valid_at": valid_at,
+        "known_at": known_at,
+        "limit": limit + 1,
+        "receipt": receipt,
+        "act": act,
+        "actor_kind": actor.kind.value,
+        "actor": actor.id,
+    }
+    if subject is not None:
+        parameters["digest"] = keyring().identifier(actor.tenant, subject)
+    if attribute is not None:
+        parameters["attribute"] = attribute
+    if kind is not None:
+        parameters["kind"] = kind
+    if after is not None:
+        parameters["after_key"], parameters["after_fact"] = after
+    sql = _SQL[(subject is not None, attribute is not None, known_at is not None, kind is not None, after is not None)]
+    found = fetch(sql, parameters)  # type: ignore[arg-type]
+    answered = [row for row in found if row[4] is not None]
+    more = len(answered) > limit
+    answered = answered[:limit]
+    withheld: dict[str, int] = {}
+    results = []
+    for row in answered:
+        if row[7] is None:
+            withheld[row[38] or "ended"] = withheld.get(row[38] or "ended", 0) + 1
+        else:
+            results.append(_fact_json(actor, row, subject))
+    following = write_cursor(answered[-1][4], answered[-1][6]) if more else None
+    return Page(results, following, found[0][0], found[0][1], withheld, receipt)
+
+
+def profile(
+    actor: Actor,
+    subject: str,
+    *,
+    valid_at: datetime | None = None,
+    known_at: datetime | None = None,
+    cursor: str | None = None,
+    limit: int = MAX_PAGE,
+) -> Page:
+    """Return everything that holds about one subject, as `facts` does."""
+    return facts(
+        actor,
+        subject=subject,
+        valid_at=valid_at,
+        known_at=known_at,
+        cursor=cursor,
+        limit=limit,
+        act="profile.read",
+    )
+
+
+def _fact_json(actor: Actor, row: Sequence[Any], subject: str | None) -> dict[str, Any]:
+    name = subject if subject is not None else _name(actor.tenant, row[39:43])
+    return {
+        "id": row[7],
+        "subject": name,
+        "attribute": row[5],
+        "value": _value(actor.tenant, row[22:27]),
+        "kind": row[21],
+        "valid_from": row[8],
+        "valid_to": row[9],
+        "recorded_at": row[10],
+        "superseded_at": row[11],
+        "supersedes": row[36],
+        "confidence": row[12],
+        "confirmed": row[13],
+        "schema_version": row[20],
+        "sensitivity": Sensitivity(row[14]).label,
+        "retention": {"basis": row[15], "expires_at": row[16]},
+        "redaction": {"state": row[17], "fields": row[18]},
+        "provenance": None
+        if row[27] is None
+        else {
+            "source": row[28],
+            "turn_id": row[29],
+            "tool_call_id": row[30],
+            "consent_ref": row[35],
+            "writer": {"kind": row[31], "id": row[32]},
+            "written_at": row[33],
+            "source_episode": row[34],
+        },
+        "evidence": row[37],
+        "evidence_count": row[19],
+    }
+
+
+def _opened(tenant: UUID, payload: UUID, purpose: str, sealed: Any, wrapped: Any, version: int) -> str:
+    ring = keyring()
+    key = ring.unwrap(tenant, bytes(wrapped), version)
+    return ring.open(key, bytes(sealed), payload_context(tenant, payload, purpose)).decode("utf-8")
+
+
+def _value(tenant: UUID, columns: Sequence[Any], purpose: str = "value") -> Any:
+    """Return the value of a payload (id, clear, sealed, wrapped, version), or None where it is hidden or has ended."""
+    payload, clear, sealed, wrapped, version = columns
+    if payload is None:
+        return None
+    if sealed is not None:
+        clear = _opened(tenant, payload, purpose, sealed, wrapped, version)
+    return None if clear is None else json.loads(clear)
+
+
+def _name(tenant: UUID, columns: Sequence[Any]) -> str | None:
+    payload, sealed, wrapped, version = columns
+    if payload is None or sealed is None:
+        return None
+    return _opened(tenant, payload, "subject", sealed, wrapped, version)
+
+
+# one fact -------------------------------------------------------------------------------------------------------------
+
+_BY_ID_COLUMNS = _FACT_COLUMNS.format(
+    believed_pb="pb.believed_to IS NULL", stands="e2.retracted_at IS NULL", named=NAMED_EVIDENCE
+)
+_BY_ID = f"""
+SELECT now(), now(), {_BY_ID_COLUMNS}{_NAME_COLUMNS}
+FROM unnest(%(ids)s::uuid[]) AS w (id)
+  JOIN memory_fact wanted ON wanted.tenant_id = %(tenant)s::uuid AND wanted.id = w.id
+  JOIN memory_factkey k ON k.tenant_id = wanted.tenant_id AND k.id = wanted.key_id
+  JOIN memory_subject s ON s.tenant_id = k.tenant_id AND s.id = k.subject_id AND NOT s.restricted
+  JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
+  CROSS JOIN LATERAL (
+    SELECT * FROM memory_belief b WHERE b.tenant_id = wanted.tenant_id AND b.fact_id = wanted.id
+    ORDER BY b.believed_to IS NULL DESC,
+      b.valid_from <= statement_timestamp() AND coalesce(b.valid_to, 'infinity'::timestamptz) > statement_timestamp() DESC,
+      b.believed_to DESC, b.valid_from DESC LIMIT 1) b
+{_FACT_JOINS}{_NAMES}
+WHERE f.id IS NOT NULL"""
+
+
+def facts_by_id(actor: Actor, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    """Return the facts of `ids` that the actor may see, each on its present stretch, else the last one it had.
+
+    Leaves no receipt of its own: for answers to writes, which leave theirs.
+    """
+    if not ids:
+        return {}
+    found = fetch(_BY_ID, {"tenant": actor.tenant, "ids": list(ids)})  # type: ignore[arg-type]
+    return {row[7]: _fact_json(actor, row, None) for row in found}
+
+
+def fact(actor: Actor, fact_id: UUID) -> dict[str, Any]:
+    """Return one fact, with the id of the receipt under `receipt`. Raises `Missing` for what the actor cannot see."""
+    found = facts_by_id(actor, [fact_id]).get(fact_id)
+    if found is None:
+        raise Missing
+    return {**found, "receipt": leave(actor, "fact.read", facts=[fact_id])}
+
+
+_LEAVE_PLAIN = _LEAVE.format(
+    tenant="%(tenant)s::uuid",
+    valid_at="%(valid_at)s::timestamptz",
+    known_at="%(known_at)s::timestamptz",
+    subjects="%(subjects)s::uuid[]",
+    attributes="'{}'::uuid[]",
+    facts="%(facts)s::uuid[]",
+    withheld="'{}'::jsonb",
+)
+
+
+def leave(
+    actor: Actor,
+    act: str,
+    *,
+    facts: Sequence[UUID] = (),
+    subjects: Sequence[UUID] = (),
+    valid_at: datetime | None = None,
+    known_at: datetime | None = None,
+) -> UUID:
+    """Leave the receipt of a read and return its id."""
+    receipt = new_id()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _LEAVE_PLAIN,
+            {
+                "tenant": actor.tenant,
+                "receipt": receipt,
+                "act": act,
+                "actor_kind": actor.kind.value,
+                "actor": actor.id,
+                "valid_at": valid_at,
+                "known_at": known_at,
+                "facts": uuids(facts),
+                "subjects": uuids(subjects),
+            },
+        )
+    return receipt
+
+
+_EVIDENCE = """
+SELECT e.id, e.fact_id, e.is_end, e.valid_from, e.stated_to, e.recorded_at, e.retracted_at, e.retraction_reason, e.confidence,
+  e.confirmed, e.imported, e.corrects_id, e.source, e.turn_id, e.tool_call_id, e.writer_kind, e.writer_id, e.written_at,
+  e.episode_id, e.extractor, e.sensitivity, e.basis, e.expires_at, e.redaction_state, e.redaction_fields,
+  p.id, p.clear, p.sealed, sk.wrapped, sk.version, q.id, q.clear, q.sealed, qk.wrapped, qk.version,
+  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id)
+FROM memory_evidence e
+  LEFT JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
+  LEFT JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
+  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
+  LEFT JOIN memory_payload q ON q.tenant_id = e.tenant_id AND q.id = e.quote_id
+  LEFT JOIN tenants_subjectkey qk ON qk.tenant_id = q.tenant_id AND qk.id = q.key_id
+WHERE e.tenant_id = %(tenant)s::uuid AND {which} AND (e.fact_id IS NULL OR f.id IS NOT NULL)
+  AND (%(known_at)s::timestamptz IS NULL OR e.recorded_at <= %(known_at)s::timestamptz)
+  AND (%(after)s::uuid IS NULL OR e.id > %(after)s::uuid)
+ORDER BY e.id LIMIT %(limit)s::int"""
+_STRETCHES = """
+SELECT b.fact_id, f.id, b.valid_from, b.valid_to, b.believed_from, b.believed_to, b.evidence_id, p.id, p.clear, p.sealed,
+  sk.wrapped, sk.version
+FROM memory_belief b
+  LEFT JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
+  LEFT JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
+  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
+WHERE b.tenant_id = %(tenant)s::uuid AND b.key_id = %(key)s::uuid
+  AND (%(known_at)s::timestamptz IS NULL
+    OR (b.believed_from <= %(known_at)s::timestamptz
+        AND coalesce(b.believed_to, 'infinity'::timestamptz) > %(known_at)s::timestamptz))
+ORDER BY b.valid_from, b.believed_from, b.id LIMIT %(limit)s::int"""
+
+
+def _key_of(actor: Actor, fact_id: UUID) -> tuple[UUID, UUID]:
+    found = fetch(
+        "SELECT f.key_id, f.subject_id FROM memory_fact f WHERE f.tenant_id = %s::uuid AND f.id = %s::uuid",
+        [actor.tenant, fact_id],
+    )
+    if not found:
+        raise Missing
+    return found[0][0], found[0][1]
+
+
+def history(
+    actor: Actor, fact_id: UUID, *, known_at: datetime | None = None, cursor: str | None = None, limit: int = 50
+) -> dict[str, Any]:
+    """Return all evidence of the fact's key by pages, and its stretches (on the first page, at most 1,000).
+
+    Without `known_at` the stretches are all that were ever believed, each with when it was; with it, those believed
+    then, and the evidence recorded by then. Raises `Missing` for a fact that the actor cannot see.
+    """
+    key, subject_id = _key_of(actor, fact_id)
+    limit = max(1, min(limit, MAX_PAGE))
+    after = None if cursor is None else read_cursor(cursor, 1)[0]
+    rows = fetch(
+        _EVIDENCE.format(which="e.key_id = %(key)s::uuid"),
+        {"tenant": actor.tenant, "key": key, "known_at": known_at, "after": after, "limit": limit + 1},  # type: ignore[arg-type]
+    )
+    stretches: list[tuple[Any, ...]] = []
+    if after is None:
+        stretches = fetch(
+            _STRETCHES,
+            {"tenant": actor.tenant, "key": key, "known_at": known_at, "limit": MAX_STRETCHES + 1},  # type: ignore[arg-type]
+        )
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return {
+        "results": [_evidence_json(actor, row) for row in rows],
+        "next": write_cursor(rows[-1][0]) if more else None,
+        "previous": None,
+        "stretches": [_stretch_json(actor, row) for row in stretches[:MAX_STRETCHES]],
+        "more_stretches": len(stretches) > MAX_STRETCHES,
+        "receipt": leave(
+            actor,
+            "history.read",
+            facts=sorted({row[1] for row in rows if row[1]} | {row[1] for row in stretches if row[1]} | {fact_id}),
+            subjects=[subject_id],
+            known_at=known_at,
+        ),
+    }
+
+
+def lineage(actor: Actor, fact_id: UUID, *, cursor: str | None = None, limit: int = 50) -> dict[str, Any]:
+    """Return what a fact rests on: its evidence with episodes, quotes and writers, by pages; and what rests on it."""
+    _, subject_id = _key_of(actor, fact_id)
+    limit = max(1, min(limit, MAX_PAGE))
+    after = None if cursor is None else read_cursor(cursor, 1)[0]
+    rows = fetch(
+        _EVIDENCE.format(which="e.fact_id = %(fact)s::uuid"),
+        {"tenant": actor.tenant, "fact": fact_id, "known_at": None, "after": after, "limit": limit + 1},  # type: ignore[arg-type]
+    )
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return {
+        "fact": fact_id,
+        "sources": [_evidence_json(actor, row) for row in rows],
+        "derived": [],
+        "next": write_cursor(rows[-1][0]) if more else None,
+        "previous": None,
+        "receipt": leave(actor, "lineage.read", facts=[fact_id], subjects=[subject_id]),
+    }
+
+
+def _evidence_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
+    quote = None
+    if row[30] is not None:
+        quote = row[31] if row[32] is None else _opened(actor.tenant, row[30], "quote", row[32], row[33], row[34])
+    return {
+        "id": row[0],
+        "fact": row[1],
+        "value": _value(actor.tenant, row[25:30]),
+        "ended": row[2],
+        "valid_from": row[3],
+        "valid_to": row[4],
+        "recorded_at": row[5],
+        "retracted_at": row[6],
+        "retraction_reason": row[7],
+        "confidence": row[8],
+        "confirmed": row[9],
+        "imported": row[10],
+        "corrects": row[11],
+        "sensitivity": Sensitivity(row[20]).label,
+        "retention": {"basis": row[21], "expires_at": row[22]},
+        "redaction": {"state": row[23], "fields": row[24]},
+        "provenance": {
+            "source": row[12],
+            "turn_id": row[13],
+            "tool_call_id": row[14],
+            "consent_ref": row[35],
+            "writer": {"kind": row[15], "id": row[16]},
+            "written_at": row[17],
+            "source_episode": row[18],
+            "extractor": row[19],
+            "quote": quote,
+        },
+    }
+
+
+def _stretch_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
+    # A stretch whose fact is hidden or has ended stays as a boundary without value.
+    return {
+        "fact": row[1],
+        "value": _value(actor.tenant, row[7:12]),
+        "state": "ended" if row[0] is None else "held" if row[1] is not None else "withheld",
+        "valid_from": row[2],
+        "valid_to": row[3],
+        "recorded_at": row[4],
+        "superseded_at": row[5],
+        "evidence": row[6],
+    }
+
+
+# episodes and candidates ----------------------------------------------------------------------------------------------
+
+_EPISODE = """
+SELECT e.id, e.kind, e.role, e.session_id, e.turn_id, e.tool_call_id, e.occurred_at, e.recorded_at, e.writer_kind, e.writer_id,
+  e.extraction, e.sensitivity, e.basis, e.expires_at, e.redaction_state, e.redaction_fields, e.subject_id,
+  p.id, p.clear, p.sealed, sk.wrapped, sk.version,
+  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id)
+FROM memory_episode e
+  LEFT JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
+  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
+WHERE e.tenant_id = %s::uuid AND e.id = %s::uuid"""
+_FACTS_OF_EPISODE = """
+SELECT DISTINCT f.id FROM memory_evidence e JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
+WHERE e.tenant_id = %s::uuid AND e.episode_id = %s::uuid ORDER BY f.id LIMIT 200"""
+
+
+def episode(actor: Actor, episode_id: UUID) -> dict[str, Any]:
+    """Return an episode as it was received, with the ids of the facts that rest on it. Raises `Missing`."""
+    found = fetch(_EPISODE, [actor.tenant, episode_id])
+    if not found:
+        raise Missing
+    row = found[0]
+    content = row[18]
+    if row[19] is not None:
+        content = _opened(actor.tenant, row[17], "episode", row[19], row[20], row[21])
+    facts_found = [each[0] for each in fetch(_FACTS_OF_EPISODE, [actor.tenant, episode_id])]
+    return {
+        "id": row[0],
+        "kind": row[1],
+        "role": row[2],
+        "content": content,
+        "session_id": row[3],
+        "turn_id": row[4],
+        "tool_call_id": row[5],
+        "occurred_at": row[6],
+        "recorded_at": row[7],
+        "consent_ref": row[22],
+        "writer": {"kind": row[8], "id": row[9]},
+        "extraction": row[10],
+        "sensitivity": Sensitivity(row[11]).label,
+        "retention": {"basis": row[12], "expires_at": row[13]},
+        "redaction": {"state": row[14], "fields": row[15]},
+        "facts": facts_found,
+        "receipt": leave(actor, "episode.read", facts=facts_found, subjects=[] if row[16] is None else [row[16]]),
+    }
+
+
+_CANDIDATES = """
+SELECT c.id, c.act, c.state, c.reasons, c.rule, c.confirm_by, c.is_end, c.occurrences, c.created_at, c.decided_at,
+  c.decision_reason, c.evidence_id, c.sensitivity, c.basis, c.expires_at, c.target_id, a.name, p.id, p.clear, p.sealed,
+  sk.wrapped, sk.version, sp.id, sp.sealed, ssk.wrapped, ssk.version
+FROM memory_candidate c
+  JOIN policies_attribute a ON a.tenant_id = c.tenant_id AND a.id = c.attribute_id
+  JOIN memory_subject s ON s.tenant_id = c.tenant_id AND s.id = c.subject_id
+  LEFT JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
+  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
+  LEFT JOIN memory_payload sp ON sp.tenant_id = s.tenant_id AND sp.id = s.payload_id
+  LEFT JOIN tenants_subjectkey ssk ON ssk.tenant_id = sp.tenant_id AND ssk.id = sp.key_id
+WHERE c.tenant_id = %(tenant)s::uuid AND {which}
+  AND (%(after)s::uuid IS NULL OR c.id > %(after)s::uuid)
+ORDER BY c.id LIMIT %(limit)s::int"""
+
+CandidateState = Literal["asked", "buffered", "accepted", "promoted", "rejected", "expired"]
+
+
+def candidates(
+    actor: Actor, *, state: CandidateState | None = None, cursor: str | None = None, limit: int = 50
+) -> dict[str, Any]:
+    """Return what was asked or buffered and what became of it, oldest first, by pages."""
+    limit = max(1, min(limit, MAX_PAGE))
+    after = None if cursor is None else read_cursor(cursor, 1)[0]
+    which = "true" if state is None else "c.state = %(state)s::text"
+    parameters: dict[str, Any] = {"tenant": actor.tenant, "after": after, "limit": limit + 1}
+    if state is not None:
+        parameters["state"] = state
+    rows = fetch(_CANDIDATES.format(which=which), parameters)  # type: ignore[arg-type]
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return {
+        "results": [_candidate_json(actor, row) for row in rows],
+        "next": write_cursor(rows[-1][0]) if more else None,
+        "previous": None,
+        "receipt": leave(actor, "candidates.read"),
+    }
+
+
+def candidate(actor: Actor, candidate_id: UUID) -> dict[str, Any]:
+    """Return one candidate. Raises `Missing` for what the actor cannot see."""
+    rows = fetch(
+        _CANDIDATES.format(which="c.id = %(id)s::uuid"),
+        {"tenant": actor.tenant, "id": candidate_id, "after": None, "limit": 1},  # type: ignore[arg-type]
+    )
+    if not rows:
+        raise Missing
+    return {**_candidate_json(actor, rows[0]), "receipt": leave(actor, "candidate.read")}
+
+
+def _candidate_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "id": row[0],
+        "act": row[1],
+        "state": row[2],
+        "reasons": row[3],
+        "rule": row[4],
+        "confirm_by": row[5],
+        "subject": _name(actor.tenant, row[22:26]),
+        "attribute": row[16],
+        "value": _value(actor.tenant, row[17:22], "candidate"),
+        "ended": row[6],
+        "target": row[15],
+        "occurrences": row[7],
+        "created_at": row[8],
+        "decided_at": row[9],
+        "decision_reason": row[10],
+        "evidence": row[11],
+        "sensitivity": Sensitivity(row[12]).label,
+        "retention": {"basis": row[13], "expires_at": row[14]},
+    }
+
+
+# cursors --------------------------------------------------------------------------------------------------------------
+
+
+def write_cursor(*ids: UUID) -> str:
+    """Return a cursor after these ids: row ids only, so that it says nothing of content."""
+    return ".".join(each.hex for each in ids)
+
+
+def read_cursor(text: str, count: int) -> list[UUID]:
+    """Return the ids of a cursor. Raises `Malformed` for any other text."""
+    parts = text.split(".")
+    try:
+        if len(parts) == count and all(len(part) == 32 for part in parts):
+            return [UUID(hex=part) for part in parts]
+    except ValueError:
+        pass
+    raise Malformed(errors=[FieldError("cursor", "not_a_cursor")])
