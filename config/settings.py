@@ -125,5 +125,10 @@ SPECTACULAR_SETTINGS = {
 }
 
 SIMPLE_HISTORY_REVERT_DISABLED = True
-UNFOLD = {"SITE_TITLE": "Muniment", "SITE_HEADER": "Muniment", "SHOW_HISTORY": False}
+UNFOLD = {
+    "SITE_TITLE": "Muniment",
+    "SITE_HEADER": "Muniment",
+    "SHOW_HISTORY": False,
+    "LOGIN": {"form": "tenants.signing.SignIn"},
+}
 TEST_RUNNER = "django.test.runner.DiscoverRunner"

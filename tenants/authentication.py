@@ -155,8 +155,8 @@ def _with_one_retry(run: Callable[[], Sequence[Any] | None]) -> Sequence[Any] | 
     return row
 
 
-class _Refusals:
-    """How many refusals this process wrote in the current minute, and how many it kept back."""
+class Bound:
+    """How many refusals this process wrote to the chain in the current minute, and how many it kept back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -177,7 +177,7 @@ class _Refusals:
             return kept
 
 
-refusals = _Refusals()
+refusals = Bound()
 
 
 def _refuse(code: str, key: UUID, now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""The page on which a person picks the tenant to work in."""
+"""Pages around the admin: picking the tenant to work in, and signing out."""
 
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
@@ -7,6 +7,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
+from tenants.audit import Action
+from tenants.signing import record
 from tenants.standing import CHOSEN
 
 
@@ -24,3 +26,12 @@ def choose_tenant(request: HttpRequest) -> HttpResponse:
             return HttpResponseRedirect(reverse("admin:index"))
     context = {**admin.site.each_context(request), "title": "Choose a tenant", "choices": choices}
     return render(request, "admin/choose_tenant.html", context)
+
+
+@require_http_methods(["POST"])
+def sign_out(request: HttpRequest) -> HttpResponse:
+    """End the session, and say so in the audit chain."""
+    person = request.standing.person  # type: ignore[attr-defined]
+    if person is not None:
+        record(Action.SIGNED_OUT, person)
+    return admin.site.logout(request)

@@ -73,9 +73,12 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture(scope="session")
 def database(servers: Servers, django_db_blocker: Any) -> Iterator[Servers]:
     """The database, reached by Django as the application's own login role. Tests commit for real, and nothing is flushed."""
+    from django.contrib.auth.hashers import PBKDF2PasswordHasher
     from django.db import connection, connections
 
     from config.environment import Environment
+
+    PBKDF2PasswordHasher.iterations = 1_000  # passwords of tests protect nothing
 
     connection.close()
     connections["default"].settings_dict.update(Environment().database())

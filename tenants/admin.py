@@ -1,0 +1,202 @@
+"""Tenants, members, agents, keys and the audit chain, to look at. What changes them are doors, not forms."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from simple_history.admin import SimpleHistoryAdmin
+from unfold.admin import ModelAdmin
+
+from tenants.actors import MemberRole
+from tenants.api.base import uuid_or_missing
+from tenants.audit import PLATFORM
+from tenants.errors import Missing
+from tenants.models import Agent, AgentKey, AuditEvent, Membership, Tenant, User
+from tenants.registry import CLEARANCES
+from tenants.standing import NOBODY, Standing
+
+
+def standing(request: HttpRequest) -> Standing:
+    """Return where the person of a request stands."""
+    found: Standing = getattr(request, "standing", NOBODY)
+    return found
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Pages to look at rows: no adding, changing or deleting, whoever asks; filters only by what is named.
+
+    Seen by members with one of `seen_by` in the tenant they work in, and where `seen_by_operators` by a superuser who is
+    outside every tenant.
+    """
+
+    seen_by: ClassVar[frozenset[MemberRole]] = frozenset()
+    seen_by_operators: ClassVar[bool] = False
+    #: Lookups that a query may use; anything else would let a reader guess at what is masked.
+    lookups: ClassVar[frozenset[str]] = frozenset()
+
+    actions = None
+    show_full_result_count = False
+    list_per_page = 50
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        found = standing(request)
+        if found.tenant is None:
+            return found.operator and self.seen_by_operators
+        return found.is_one_of(*self.seen_by)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        return lookup in self.lookups
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        return super().get_object(request, known_id(object_id), from_field)
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        # Django's own shows its log of the admin's forms, of which there are none.
+        raise Http404
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        return super().changeform_view(request, *args, **kwargs)
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        return super().changelist_view(request, *args, **kwargs)
+
+
+class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
+    """With the pages of a row's history, by GET alone: the library's own form accepts a POST."""
+
+    def has_view_history_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return self.has_view_permission(request, obj)
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        return super().history_view(request, known_id(object_id), extra_context)
+
+    def history_form_view(
+        self, request: HttpRequest, object_id: str, version_id: str, extra_context: Any = None
+    ) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if not (version_id.isascii() and version_id.isdigit() and len(version_id) < 19):
+            raise Http404
+        return super().history_form_view(request, known_id(object_id), version_id, extra_context)
+
+
+def known_id(text: str) -> str:
+    """Return an id from a path; Http404 where it is none."""
+    try:
+        return str(uuid_or_missing(text))
+    except Missing:
+        raise Http404 from None
+
+
+_KEEPERS = frozenset({MemberRole.TENANT_ADMIN, MemberRole.AUDITOR})
+
+
+@admin.register(Tenant)
+class TenantAdmin(HistoryAdmin):
+    seen_by = _KEEPERS
+    seen_by_operators = True
+    list_display = ("slug", "state", "catalogue_no", "created_at")
+    ordering = ("slug",)
+    fields = ("id", "slug", "state", "catalogue_no", "created_at")
+
+
+@admin.register(Agent)
+class AgentAdmin(HistoryAdmin):
+    seen_by = _KEEPERS
+    list_display = ("name", "clearance_word", "trust", "state", "created_at")
+    list_filter = ("state", "clearance")
+    lookups = frozenset({"state", "state__exact", "clearance", "clearance__exact"})
+    ordering = ("name",)
+    fields = ("id", "name", "clearance_word", "trust", "purposes", "state", "created_at")
+
+    @admin.display(description="clearance", ordering="clearance")
+    def clearance_word(self, agent: Agent) -> str:
+        return CLEARANCES[agent.clearance]
+
+
+@admin.register(AgentKey)
+class AgentKeyAdmin(ReadOnlyAdmin):
+    """Keys by their prefix. The digest is no secret and is not shown either."""
+
+    seen_by = _KEEPERS
+    list_display = ("prefix", "agent", "scopes", "expires_at", "revoked_at", "last_used_at")
+    ordering = ("-id",)
+    fields = ("id", "prefix", "agent", "scopes", "expires_at", "revoked_at", "last_used_at", "created_at")
+
+
+@admin.register(Membership)
+class MembershipAdmin(HistoryAdmin):
+    seen_by = _KEEPERS
+    list_display = ("username", "role", "created_at")
+    list_filter = ("role",)
+    lookups = frozenset({"role", "role__exact"})
+    ordering = ("-id",)
+    fields = ("id", "username", "role", "created_at")
+    list_select_related = ("user",)
+
+    @admin.display(description="user")
+    def username(self, membership: Membership) -> str:
+        return membership.user.username
+
+
+@admin.register(User)
+class UserAdmin(ReadOnlyAdmin):
+    """Everyone who may sign in, of whatever tenant: operators' alone."""
+
+    seen_by_operators = True
+    list_display = ("username", "is_active", "is_superuser", "last_login")
+    ordering = ("username",)
+    fields = ("id", "username", "is_active", "is_staff", "is_superuser", "last_login", "date_joined")
+
+
+@admin.register(AuditEvent)
+class AuditEventAdmin(ReadOnlyAdmin):
+    """The tenant's chain, or for operators the platform's."""
+
+    seen_by = frozenset({MemberRole.AUDITOR, MemberRole.PRIVACY_OFFICER, MemberRole.TENANT_ADMIN})
+    seen_by_operators = True
+    list_display = ("seq", "at", "actor_kind", "action", "target_kind", "target_id", "reason")
+    list_filter = ("action", "actor_kind")
+    lookups = frozenset({"action", "action__exact", "actor_kind", "actor_kind__exact"})
+    ordering = ("-seq",)
+    fields: Sequence[str] = (
+        *("seq", "at", "actor_kind", "actor_id", "action", "target_kind", "target_id", "reason"),
+        *("digest_hex", "numbers", "hash_hex"),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEvent]:
+        # The front role sees every chain, to verify them; an operator reads the platform's.
+        return super().get_queryset(request).filter(chain=standing(request).tenant or PLATFORM)
+
+    @admin.display(description="digest")
+    def digest_hex(self, event: AuditEvent) -> str:
+        return "" if event.digest is None else bytes(event.digest).hex()
+
+    @admin.display(description="hash")
+    def hash_hex(self, event: AuditEvent) -> str:
+        return bytes(event.hash).hex()
+
+
+admin.site.unregister(Group)
+admin.site.disable_action("delete_selected")

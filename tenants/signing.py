@@ -1,0 +1,39 @@
+"""Signing in and out, audited on the platform's chain by user id alone: a name that was typed may be a password."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from unfold.forms import AuthenticationForm
+
+from tenants.actors import Actor, ActorKind
+from tenants.audit import PLATFORM, Action, Event, append
+from tenants.authentication import Bound
+
+failures = Bound()
+
+
+def record(action: Action, user: UUID, **numbers: int) -> None:
+    """Append a sign-in, a failed one or a sign-out to the platform's chain. Needs `Role.FRONT` or `Role.STAFF`."""
+    person = Actor(kind=ActorKind.PERSON, id=user, tenant=PLATFORM)
+    append(
+        [Event(actor=person, action=action, target_kind="user", target_id=user, numbers={**numbers})], chain=PLATFORM
+    )
+
+
+class SignIn(AuthenticationForm):
+    """The admin's sign-in form. Failures are audited up to a bound a minute, as refused keys are."""
+
+    def clean(self) -> dict[str, Any]:
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        except ValidationError:
+            kept_back = failures.admit(datetime.now(UTC))
+            if kept_back is not None:
+                record(Action.SIGN_IN_FAILED, PLATFORM, not_written_before=kept_back)
+            raise
+        user = self.get_user()
+        if user is not None:
+            record(Action.SIGNED_IN, user.id)
+        return cleaned
