@@ -13,9 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from policies.identifiers import looks_like_identifier
-from policies.values import ValueRefused, clean_text
+from policies.values import ValueRefused, canonical_text, clean_text
 from policies.vocabulary import Basis, Sensitivity, SourceKind
-from tenants.errors import FieldError, Malformed
+from tenants.errors import FieldError, Malformed, Missing
 
 MAX_SUBJECT = 200
 MAX_ID = 200
@@ -97,6 +97,45 @@ def _chosen_id(value: Any) -> str:
     if looks_like_identifier(text) is not None:
         raise _refuse("personal_identifier")
     return text
+
+
+def consent_ref(text: str) -> str:
+    """Return the reference of a consent from a path. One that no consent can have raises `Missing`."""
+    try:
+        return _chosen_id(text)
+    except PydanticCustomError:
+        raise Missing from None
+
+
+def _content(value: Any) -> Any:
+    """Return an episode's content: text in NFC, or a JSON object or list whose texts are; at most `MAX_EPISODE` long."""
+    if isinstance(value, str):
+        return _text(MAX_EPISODE)(value)
+    if not isinstance(value, dict | list):
+        raise _refuse("not_text_or_json")
+    try:
+        cleaned = _cleaned(value)
+        length = len(canonical_text(cleaned))
+    except ValueRefused as refused:
+        raise _refuse(refused.code) from None
+    except RecursionError:
+        raise _refuse("too_deep") from None
+    if length > MAX_EPISODE:
+        raise _refuse("too_long")
+    return cleaned
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    if isinstance(value, dict):
+        cleaned = {_cleaned(name): _cleaned(each) for name, each in value.items()}
+        if len(cleaned) != len(value):
+            raise _refuse("duplicate_field")
+        return cleaned
+    return value
 
 
 def _label(value: Any) -> Sensitivity:
@@ -218,7 +257,7 @@ class EpisodeBody(Body):
 
     kind: Literal["message", "tool_result", "event"]
     role: Literal["user", "assistant", "system", "tool"] | None = None
-    content: Any
+    content: Annotated[Any, BeforeValidator(_content)]
     session_id: ChosenId
     turn_id: ChosenId
     tool_call_id: ChosenId | None = None

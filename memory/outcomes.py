@@ -79,8 +79,23 @@ class EpisodeKept:
         return 200 if self.repeated else 201
 
 
-Outcome = Written | Asked | Denied | Retracted | EpisodeKept
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Written, Asked, Denied, Retracted, EpisodeKept)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsentKept:
+    """The consent stands under its reference: recorded now (`created`), there already, or withdrawn."""
+
+    id: UUID
+    created: bool
+
+    @property
+    def status(self) -> int:
+        """201 for one that is new, else 200."""
+        return 201 if self.created else 200
+
+
+Outcome = Written | Asked | Denied | Retracted | EpisodeKept | ConsentKept
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Written, Asked, Denied, Retracted, EpisodeKept, ConsentKept)
+}
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:

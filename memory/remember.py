@@ -17,7 +17,7 @@ from memory.contracts import EpisodeBody, FactBody, SubjectBody
 from memory.ledger import Chain, FactState, Grounds, KeyState, NotLoaded
 from memory.outcomes import Asked, Denied, EpisodeKept, Outcome, Repeat, Retracted, Written
 from memory.reconcile import Saying
-from memory.subjects import SubjectState, add_aliases, payload_context, resolve
+from memory.subjects import SubjectState, add_aliases, known, payload_context, resolve
 from policies.catalogue import AttributeInForce, Catalogue, of_number
 from policies.decision import Question, Verdict, decide, rank
 from policies.values import ValueRefused, canonical_text
@@ -117,6 +117,23 @@ class _Prepared:
     @property
     def act(self) -> str:
         return "correction" if self.targets else "fact"
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What becomes of a saying: it stands, waits for a person, or waits for recurrence."""
+
+    outcome: Says
+    reasons: tuple[str, ...]
+    rule: str
+    confirm_by: str | None = None
+
+
+def _said(verdict: Verdict, attribute: AttributeInForce) -> _Course:
+    """Return the policy's verdict as a course; what has no recurrence to wait for goes to a person."""
+    if verdict.outcome is Says.BUFFER and attribute.definition.recurrence is None:
+        return _Course(Says.ASK, verdict.reasons, verdict.rule, "reviewer")
+    return _Course(verdict.outcome, verdict.reasons, verdict.rule, verdict.confirm_by)
 
 
 class _Refusal(Exception):
@@ -260,10 +277,66 @@ def subject(actor: Actor, body: SubjectBody) -> SubjectNamed:
     return SubjectNamed(named.id, len(taken))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """The verdict that a write would get, and what would follow from it. What is refused has no class and no end."""
+
+    verdict: str
+    reasons: tuple[str, ...]
+    rule: str
+    policy_version: str
+    code: str | None = None
+    errors: tuple[FieldError, ...] = ()
+    sensitivity: Sensitivity | None = None
+    basis: Basis | None = None
+    expires_at: datetime | None = None
+    expiry_rule: str | None = None
+    review_at: datetime | None = None
+    confirm_by: str | None = None
+
+
+def explain(actor: Actor, body: FactBody) -> Explained:
+    """Return the verdict that `facts` would come to with this body now. Stores nothing and creates no subject.
+
+    An actor who may not know what the key holds is told what the policy says of the saying alone.
+    """
+    door = _Door.open(actor)
+    version = door.catalogue.policy_version
+    try:
+        item, course = door.foresee(body)
+    except _Refusal as refusal:
+        denied = refusal.denied
+        return Explained(
+            verdict=Says.REJECT.value,
+            reasons=denied.reasons or (denied.code,),
+            rule=denied.rule,
+            policy_version=version,
+            code=denied.code,
+            errors=denied.errors,
+        )
+    verdict = item.verdict
+    assert verdict is not None
+    return Explained(
+        verdict=course.outcome.value,
+        reasons=course.reasons,
+        rule=course.rule,
+        policy_version=version,
+        sensitivity=verdict.sensitivity,
+        basis=verdict.basis,
+        expires_at=verdict.expires_at,
+        expiry_rule=verdict.expiry_rule,
+        review_at=verdict.review_at,
+        confirm_by=course.confirm_by,
+    )
+
+
 def record_refusal(actor: Actor, denied: Denied) -> UUID:
-    """Record that a write was refused, without what it said; to be called in a transaction of its own. Return the receipt."""
+    """Record that a write was refused, without what it said; to be called in a transaction of its own.
+
+    Return the receipt: the one that `denied` names, where it does.
+    """
     (number, now) = rows.fetch(_OPENING, [actor.tenant])[0]
-    receipt = new_id()
+    receipt = denied.receipt or new_id()
     rows.RECEIPTS.insert(
         actor.tenant,
         [
@@ -629,20 +702,75 @@ class _Door:
     def _act(self, item: _Prepared) -> Outcome:
         key = self.keys[(item.subject.id, item.attribute.id)]
         blind = self._blind(item, key)
+        course = self._course(item, key, blind=blind)
+        if course.outcome is Says.BUFFER:
+            return self._buffer(item, key, course, blind=blind)
+        if course.outcome is Says.ASK:
+            return self._ask(item, key, course.reasons, course.rule, course.confirm_by, blind=blind)
+        return self._stand(item, key, blind=blind, reasons=course.reasons)
+
+    def _course(self, item: _Prepared, key: KeyState, *, blind: bool) -> _Course:
+        """Return what becomes of a saying whose policy verdict is no reject, given what its key holds."""
         verdict = item.verdict
         assert verdict is not None
         if item.recorded_at is not None and key.newest_at is not None and item.recorded_at < key.newest_at:
             raise _deny("recorded_before_the_newest", "recorded_at")
         if verdict.outcome is not Says.ACCEPT and not self._holds_already(item, key):
-            return self._wait(item, key, verdict, blind=blind)
+            return _said(verdict, item.attribute)
         if any(row[5] for row in item.targets) and self.actor.kind is not ActorKind.PERSON:
-            return self._ask(item, key, ("confirmed_by_a_person",), "builtin.confirmed", "reviewer", blind=blind)
+            return _Course(Says.ASK, ("confirmed_by_a_person",), "builtin.confirmed", "reviewer")
         conflict = self._conflict(item, key)
         if conflict is not None:
             if self.catalogue.policy.on_conflict == "refuse" and not blind:
                 raise _deny("conflict", status=409, reasons=(conflict,), rule="builtin.conflict")
-            return self._ask(item, key, (conflict,), "builtin.conflict", "reviewer", blind=blind)
-        return self._stand(item, key, blind=blind, reasons=verdict.reasons)
+            return _Course(Says.ASK, (conflict,), "builtin.conflict", "reviewer")
+        return _Course(Says.ACCEPT, verdict.reasons, verdict.rule)
+
+    def foresee(self, body: FactBody) -> tuple[_Prepared, _Course]:
+        """Return the saying as it would be prepared, and what would become of it. Locks no key and makes nothing."""
+        attribute, value = self._value(body)
+        consents = self._consents({body.provenance.consent_ref})
+        about = known(self.actor.tenant, [body.subject]).get(body.subject)
+        if about is None:
+            # Stands for the subject that the write would make: no consent, key or evidence is its own.
+            about = SubjectState(new_id(), new_id(), bytes(32))
+        episodes = self._episodes({body.provenance.source_episode})
+        targets = self._targets({body.corrects})
+        item = self._prepare(0, body, attribute, value, about, consents, episodes, targets)
+        assert item.verdict is not None
+        key = self._glance(item)
+        if key is None or self._blind(item, key):
+            return item, _said(item.verdict, attribute)
+        return item, self._course(item, key, blind=False)
+
+    def _glance(self, item: _Prepared) -> KeyState | None:
+        """Return the saying's key as it stands, without a lock."""
+        tenant, about, attribute = self.actor.tenant, item.subject, item.attribute
+        found = rows.fetch(
+            "SELECT k.id, k.chain_no, k.act_no, k.newest_at, clock_timestamp() FROM memory_factkey k"
+            " WHERE k.tenant_id = %s::uuid AND k.subject_id = %s::uuid AND k.attribute_id = %s::uuid",
+            [tenant, about.id, attribute.id],
+        )
+        if not found:
+            return None
+        key_id, chain_no, act_no, newest, clock = found[0]
+        key = KeyState(
+            id=key_id,
+            subject_id=about.id,
+            attribute_id=attribute.id,
+            chain_no=chain_no,
+            multi=attribute.multi,
+            act_no=act_no,
+            newest_at=newest,
+            clock=clock,
+            reserved=act_no,
+            imports=True,
+        )
+        rows.load_facts(tenant, {key_id: key}, [(key_id, item.digest or b"")])
+        rows.load_last(tenant, [key])
+        if key.multi or item.targets:
+            rows.load_chains(tenant, [key])
+        return key
 
     def _holds_already(self, item: _Prepared, key: KeyState) -> bool:
         """Whether the proposed value is what holds at that instant: then it joins as evidence, and nobody is asked."""
@@ -958,12 +1086,9 @@ class _Door:
 
     # waiting ----------------------------------------------------------------------------------------------------------
 
-    def _wait(self, item: _Prepared, key: KeyState, verdict: Verdict, *, blind: bool) -> Outcome:
-        if verdict.outcome is Says.ASK:
-            return self._ask(item, key, verdict.reasons, verdict.rule, verdict.confirm_by, blind=blind)
+    def _buffer(self, item: _Prepared, key: KeyState, verdict: _Course, *, blind: bool) -> Outcome:
         recurrence = item.attribute.definition.recurrence
-        if recurrence is None:
-            return self._ask(item, key, verdict.reasons, verdict.rule, "reviewer", blind=blind)
+        assert recurrence is not None
         until = self.now + timedelta(days=recurrence.days)
         candidate, known = self._propose(item, key, "buffered", verdict.reasons, verdict.rule, None, until)
         since = self.now - timedelta(days=recurrence.days)

@@ -30,9 +30,11 @@ def payload_context(tenant: UUID, payload: UUID, purpose: str) -> bytes:
 _FIND = """
 SELECT i.digest, s.id, s.key_id, k.wrapped, k.version
 FROM unnest(%s::bytea[]) AS w (digest)
-  JOIN memory_subjectidentifier i ON i.tenant_id = %s::uuid AND i.digest = w.digest
-  JOIN memory_subject s ON s.tenant_id = i.tenant_id AND s.id = i.subject_id
-  JOIN tenants_subjectkey k ON k.tenant_id = s.tenant_id AND k.id = s.key_id
+  CROSS JOIN LATERAL (SELECT i.subject_id, i.digest FROM memory_subjectidentifier i
+    WHERE i.tenant_id = %s::uuid AND i.digest = w.digest OFFSET 0) i
+  JOIN memory_subject s ON s.tenant_id = %s::uuid AND s.id = i.subject_id
+  CROSS JOIN LATERAL (SELECT k.wrapped, k.version FROM tenants_subjectkey k
+    WHERE k.tenant_id = %s::uuid AND k.id = s.key_id OFFSET 0) k
 ORDER BY s.id
 FOR KEY SHARE OF s
 """
@@ -42,11 +44,17 @@ def _find(tenant: UUID, digests: Sequence[bytes]) -> dict[bytes, SubjectState]:
     ring = keyring()
     found: dict[bytes, SubjectState] = {}
     opened: dict[UUID, SubjectState] = {}
-    for digest, subject, key, wrapped, version in rows.fetch(_FIND, [list(digests), tenant]):
+    for digest, subject, key, wrapped, version in rows.fetch(_FIND, [list(digests), tenant, tenant, tenant]):
         if subject not in opened:
             opened[subject] = SubjectState(subject, key, ring.unwrap(tenant, bytes(wrapped), version))
         found[bytes(digest)] = opened[subject]
     return found
+
+
+def known(tenant: UUID, names: Iterable[str]) -> dict[str, SubjectState]:
+    """Return the subject of each name that has one, locked against its erasure; nothing is made."""
+    by_digest = {keyring().identifier(tenant, name): name for name in names}
+    return {by_digest[digest]: subject for digest, subject in _find(tenant, sorted(by_digest)).items()}
 
 
 def resolve(tenant: UUID, names: Iterable[str], *, now: datetime, kind: str = "entity") -> dict[str, SubjectState]:

@@ -1,0 +1,231 @@
+"""The endpoints of memory: translate, call one door, translate back."""
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memory import consent, recall, remember
+from memory.api.base import MemoryView, explained_json
+from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery
+from memory.contracts import (
+    BatchBody,
+    ConsentBody,
+    EpisodeBody,
+    ExplainBody,
+    FactBody,
+    RetractBody,
+    SubjectBody,
+    WithdrawBody,
+    consent_ref,
+    parse,
+)
+from memory.outcomes import Denied
+from tenants.actors import Scope
+from tenants.api.base import MEGABYTE, uuid_or_missing
+from tenants.errors import Malformed
+
+
+class Episodes(MemoryView):
+    """Raw input as received."""
+
+    scope = {"POST": Scope.WRITE}
+    # An escape of six bytes may stand for every character of the longest content.
+    body_limit = 7 * MEGABYTE
+
+    def post(self, request: Request) -> Response:
+        return self.told(remember.episode(self.actor, parse(EpisodeBody, request.data), repeat=self.repeat()))
+
+
+class Episode(MemoryView):
+    """One episode, with the ids of the facts that rest on it."""
+
+    scope = {"GET": Scope.READ}
+
+    def get(self, request: Request, id: str) -> Response:
+        return Response(recall.episode(self.actor, uuid_or_missing(id)))
+
+
+class Facts(MemoryView):
+    """What holds, and saying what holds."""
+
+    scope = {"GET": Scope.READ, "POST": Scope.WRITE}
+    asks = FactsQuery
+
+    def get(self, request: Request) -> Response:
+        asked: FactsQuery = self.asked()
+        page = recall.facts(
+            self.actor,
+            subject=asked.subject,
+            attribute=asked.attribute,
+            kind=asked.kind,
+            valid_at=asked.valid_at,
+            known_at=asked.known_at,
+            cursor=asked.cursor,
+            limit=asked.limit,
+        )
+        return Response(page.as_json())
+
+    def post(self, request: Request) -> Response:
+        return self.told(remember.facts(self.actor, [parse(FactBody, request.data)], repeat=self.repeat())[0])
+
+
+class FactsBatch(MemoryView):
+    """Many sayings at once, each answered on its own."""
+
+    scope = {"POST": Scope.WRITE}
+    body_limit = 8 * MEGABYTE
+
+    def post(self, request: Request) -> Response:
+        items = parse(BatchBody, request.data).items
+        bodies = [_item(place, item) for place, item in enumerate(items)]
+        return self.told_all(remember.facts(self.actor, bodies, repeat=self.repeat(), batch=True))
+
+
+def _item(place: int, item: Any) -> FactBody | Denied:
+    try:
+        return parse(FactBody, item, prefix=f"items[{place}]")
+    except Malformed as malformed:
+        return Denied(status=malformed.status, code=malformed.code, errors=malformed.errors)
+
+
+class Fact(MemoryView):
+    """One fact."""
+
+    scope = {"GET": Scope.READ}
+
+    def get(self, request: Request, id: str) -> Response:
+        return Response(recall.fact(self.actor, uuid_or_missing(id)))
+
+
+class History(MemoryView):
+    """All evidence and all stretches of a fact's key."""
+
+    scope = {"GET": Scope.READ}
+    asks = HistoryQuery
+
+    def get(self, request: Request, id: str) -> Response:
+        asked: HistoryQuery = self.asked()
+        fact = uuid_or_missing(id)
+        return Response(
+            recall.history(self.actor, fact, known_at=asked.known_at, cursor=asked.cursor, limit=asked.limit)
+        )
+
+
+class Lineage(MemoryView):
+    """What a fact rests on, and what rests on it."""
+
+    scope = {"GET": Scope.READ}
+    asks = Paged
+
+    def get(self, request: Request, id: str) -> Response:
+        asked: Paged = self.asked()
+        return Response(recall.lineage(self.actor, uuid_or_missing(id), cursor=asked.cursor, limit=asked.limit))
+
+
+class RetractFact(MemoryView):
+    """Taking back all evidence of a fact."""
+
+    scope = {"POST": Scope.WRITE}
+
+    def post(self, request: Request, id: str) -> Response:
+        fact, body = uuid_or_missing(id), parse(RetractBody, request.data)
+        return self.told(
+            remember.retract(
+                self.actor, fact=fact, reason=body.reason, recorded_at=body.recorded_at, repeat=self.repeat()
+            )
+        )
+
+
+class RetractEvidence(MemoryView):
+    """Taking back one piece of evidence."""
+
+    scope = {"POST": Scope.WRITE}
+
+    def post(self, request: Request, id: str) -> Response:
+        evidence, body = uuid_or_missing(id), parse(RetractBody, request.data)
+        return self.told(
+            remember.retract(
+                self.actor, evidence=evidence, reason=body.reason, recorded_at=body.recorded_at, repeat=self.repeat()
+            )
+        )
+
+
+class Candidates(MemoryView):
+    """What was asked or buffered, and what became of it."""
+
+    scope = {"GET": Scope.READ}
+    asks = CandidatesQuery
+
+    def get(self, request: Request) -> Response:
+        asked: CandidatesQuery = self.asked()
+        return Response(recall.candidates(self.actor, state=asked.state, cursor=asked.cursor, limit=asked.limit))
+
+
+class Candidate(MemoryView):
+    """One proposal."""
+
+    scope = {"GET": Scope.READ}
+
+    def get(self, request: Request, id: str) -> Response:
+        return Response(recall.candidate(self.actor, uuid_or_missing(id)))
+
+
+class Profile(MemoryView):
+    """Everything that holds about one subject."""
+
+    scope = {"GET": Scope.READ}
+    asks = ProfileQuery
+
+    def get(self, request: Request) -> Response:
+        asked: ProfileQuery = self.asked()
+        page = recall.profile(
+            self.actor,
+            asked.subject,
+            valid_at=asked.valid_at,
+            known_at=asked.known_at,
+            cursor=asked.cursor,
+            limit=asked.limit,
+        )
+        return Response(page.as_json())
+
+
+class Subjects(MemoryView):
+    """Naming a subject, and its further names."""
+
+    scope = {"PUT": Scope.WRITE}
+
+    def put(self, request: Request) -> Response:
+        named = remember.subject(self.actor, parse(SubjectBody, request.data))
+        return Response({"id": named.id, "taken": named.taken})
+
+
+class Consents(MemoryView):
+    """Consents that the organisation holds."""
+
+    scope = {"POST": Scope.WRITE}
+
+    def post(self, request: Request) -> Response:
+        outcome = consent.grant(self.actor, parse(ConsentBody, request.data), repeat=self.repeat())
+        return Response(consent.shown(self.actor, outcome.id), status=outcome.status)
+
+
+class WithdrawConsent(MemoryView):
+    """Withdrawing a consent: what depends on it is hidden at once."""
+
+    scope = {"POST": Scope.WRITE}
+
+    def post(self, request: Request, ref: str) -> Response:
+        named = consent_ref(ref)
+        parse(WithdrawBody, request.data)
+        outcome = consent.withdraw(self.actor, named, repeat=self.repeat())
+        return Response(consent.shown(self.actor, outcome.id), status=200)
+
+
+class Explain(MemoryView):
+    """Which verdict a write would get, without the act."""
+
+    scope = {"POST": Scope.WRITE}
+
+    def post(self, request: Request) -> Response:
+        return Response(explained_json(remember.explain(self.actor, parse(ExplainBody, request.data).fact)))
