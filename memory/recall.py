@@ -27,7 +27,7 @@ MAX_STRETCHES = 1_000
 #: How many pieces of standing evidence an answer names; `evidence_count` says how many there are.
 NAMED_EVIDENCE = 20
 
-_NOW_VALID = "coalesce(b.valid_to, 'infinity'::timestamptz) > t.valid_at AND b.valid_from <= t.valid_at"
+_NOW_VALID = "coalesce(x.valid_to, 'infinity'::timestamptz) > t.valid_at AND x.valid_from <= t.valid_at"
 _BELIEVED: dict[bool, str] = {
     False: "{b}.believed_to IS NULL",
     True: "{b}.believed_from <= t.known_at AND coalesce({b}.believed_to, 'infinity'::timestamptz) > t.known_at",
@@ -37,22 +37,39 @@ _STANDS: dict[bool, str] = {
     True: "e2.recorded_at <= t.known_at AND (e2.retracted_at IS NULL OR e2.retracted_at > t.known_at)",
 }
 
-_SUBJECT = """
-  JOIN memory_subjectidentifier i ON i.tenant_id = t.tenant AND i.digest = %(digest)s::bytea
-  JOIN memory_subject s ON s.tenant_id = i.tenant_id AND s.id = i.subject_id AND NOT s.restricted"""
-_ANY_SUBJECT = "  JOIN memory_subject s ON s.tenant_id = t.tenant AND s.id = k.subject_id AND NOT s.restricted"
-_ATTRIBUTE = "  JOIN policies_attribute a ON a.tenant_id = t.tenant AND a.name = %(attribute)s::text"
-_ANY_ATTRIBUTE = "  JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id"
-_KEY = "  JOIN memory_factkey k ON k.tenant_id = s.tenant_id AND k.subject_id = s.id"
-_ONE_KEY = _KEY + " AND k.attribute_id = a.id"
-_ANY_KEY = "  JOIN memory_factkey k ON k.tenant_id = t.tenant"
+
+def _look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> str:
+    """Return one step of a read's join: rows of `table` by a full key, under the alias.
+
+    Each is a lateral sub-select that stays one (OFFSET 0), so that the planner can only go by that key: with the
+    statistics of a young table it would otherwise find a scan of the whole tenant just as good.
+    """
+    join = "LEFT JOIN LATERAL" if outer else "CROSS JOIN LATERAL"
+    return (
+        f"\n  {join} (SELECT * FROM {table} x WHERE x.tenant_id = t.tenant AND {condition} OFFSET 0) {alias}"
+        f"{' ON true' if outer else ''}"
+    )
+
+
+_SUBJECT = _look_up("i", "memory_subjectidentifier", "x.digest = %(digest)s::bytea") + _look_up(
+    "s", "memory_subject", "x.id = i.subject_id AND NOT x.restricted"
+)
+_ANY_SUBJECT = _look_up("s", "memory_subject", "x.id = k.subject_id AND NOT x.restricted")
+_ATTRIBUTE = _look_up("a", "policies_attribute", "x.name = %(attribute)s::text")
+_ANY_ATTRIBUTE = _look_up("a", "policies_attribute", "x.id = k.attribute_id")
 
 #: How a read finds its keys, in execution order: by subject and attribute, subject, attribute, or neither.
 _SCOPES: dict[tuple[bool, bool], tuple[str, str]] = {
-    (True, True): (f"{_SUBJECT}\n{_ATTRIBUTE}\n{_ONE_KEY}", ""),
-    (True, False): (f"{_SUBJECT}\n{_KEY}", _ANY_ATTRIBUTE),
-    (False, True): (f"{_ATTRIBUTE}\n{_ANY_KEY} AND k.attribute_id = a.id\n{_ANY_SUBJECT}", ""),
-    (False, False): (f"{_ANY_KEY}\n{_ANY_SUBJECT}", _ANY_ATTRIBUTE),
+    (True, True): (
+        _SUBJECT + _ATTRIBUTE + _look_up("k", "memory_factkey", "x.subject_id = s.id AND x.attribute_id = a.id{after}"),
+        "",
+    ),
+    (True, False): (_SUBJECT + _look_up("k", "memory_factkey", "x.subject_id = s.id{after}"), _ANY_ATTRIBUTE),
+    (False, True): (
+        _ATTRIBUTE + _look_up("k", "memory_factkey", "x.attribute_id = a.id{after}") + _ANY_SUBJECT,
+        "",
+    ),
+    (False, False): ("\n  JOIN memory_factkey k ON k.tenant_id = t.tenant{after_k}" + _ANY_SUBJECT, _ANY_ATTRIBUTE),
 }
 
 _FACT_COLUMNS = """
@@ -61,22 +78,26 @@ _FACT_COLUMNS = """
   f.redaction_fields, f.evidence_count, v.number, v.definition->>'kind' AS kind, p.id AS payload_id, p.clear, p.sealed,
   sk.wrapped, sk.version, e.id AS evidence_id, e.source, e.turn_id, e.tool_call_id, e.writer_kind, e.writer_id,
   e.written_at, e.episode_id,
-  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id) AS consent_ref,
-  (SELECT pf.id FROM memory_belief pb JOIN memory_fact pf ON pf.tenant_id = pb.tenant_id AND pf.id = pb.fact_id
-   WHERE pb.tenant_id = b.tenant_id AND pb.key_id = b.key_id AND pb.chain_no = b.chain_no
-     AND coalesce(pb.valid_to, 'infinity'::timestamptz) = b.valid_from AND {believed_pb} LIMIT 1) AS supersedes,
-  ARRAY(SELECT e2.id FROM memory_evidence e2 WHERE e2.tenant_id = f.tenant_id AND e2.fact_id = f.id AND NOT e2.is_end
+  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = t.tenant AND c.id = e.consent_id) AS consent_ref,
+  (SELECT pf.id FROM (SELECT pb.fact_id, pb.valid_to FROM memory_belief pb WHERE pb.tenant_id = t.tenant
+      AND pb.key_id = b.key_id AND pb.chain_no = b.chain_no AND {believed_pb}
+      AND coalesce(pb.valid_to, 'infinity'::timestamptz) >= b.valid_from
+      ORDER BY coalesce(pb.valid_to, 'infinity'::timestamptz), pb.valid_from LIMIT 1) pb
+    CROSS JOIN LATERAL (SELECT x.id FROM memory_fact x WHERE x.tenant_id = t.tenant AND x.id = pb.fact_id
+      AND pb.valid_to = b.valid_from OFFSET 0) pf) AS supersedes,
+  ARRAY(SELECT e2.id FROM memory_evidence e2 WHERE e2.tenant_id = t.tenant AND e2.fact_id = f.id AND NOT e2.is_end
         AND {stands} ORDER BY e2.id DESC LIMIT {named}) AS evidence,
   CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld"""
-_FACT_JOINS = """
-  LEFT JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
-  LEFT JOIN policies_attributeversion v ON v.tenant_id = f.tenant_id AND v.id = f.attribute_version_id
-  LEFT JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
-  LEFT JOIN memory_evidence e ON e.tenant_id = b.tenant_id AND e.id = b.evidence_id"""
-_NAMES = """
-  LEFT JOIN memory_payload sp ON sp.tenant_id = s.tenant_id AND sp.id = s.payload_id
-  LEFT JOIN tenants_subjectkey ssk ON ssk.tenant_id = sp.tenant_id AND ssk.id = sp.key_id"""
+_FACT_JOINS = (
+    _look_up("f", "memory_fact", "x.id = b.fact_id", outer=True)
+    + _look_up("v", "policies_attributeversion", "x.id = f.attribute_version_id", outer=True)
+    + _look_up("p", "memory_payload", "x.id = f.payload_id", outer=True)
+    + _look_up("sk", "tenants_subjectkey", "x.id = p.key_id", outer=True)
+    + _look_up("e", "memory_evidence", "x.id = b.evidence_id", outer=True)
+)
+_NAMES = _look_up("sp", "memory_payload", "x.id = s.payload_id", outer=True) + _look_up(
+    "ssk", "tenants_subjectkey", "x.id = sp.key_id", outer=True
+)
 _NAME_COLUMNS = ", sp.id AS name_id, sp.sealed AS name_sealed, ssk.wrapped AS name_wrapped, ssk.version AS name_version"
 
 _LEAVE = """
@@ -90,10 +111,15 @@ SELECT {tenant}, %(receipt)s::uuid, %(act)s::text, %(actor_kind)s::text, %(actor
 def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged: bool) -> str:
     """Build the one statement of an exact read: answer and receipt."""
     keys, rest = _SCOPES[(subject, attribute)]
-    believed = _BELIEVED[known].format(b="b")
+    # A page begins at the key where the last one ended; of that key it leaves out what was answered.
+    keys = keys.replace("{after}", " AND x.id >= %(after_key)s::uuid" if paged else "")
+    keys = keys.replace("{after_k}", " AND k.id >= %(after_key)s::uuid" if paged else "")
+    believed = _BELIEVED[known].format(b="x")
     columns = _FACT_COLUMNS.format(
         believed_pb=_BELIEVED[known].format(b="pb"), stands=_STANDS[known], named=NAMED_EVIDENCE
     )
+    # What is believed now is found from its end on (index belief_now): of many past stretches none is looked at.
+    by_end = "" if known else " ORDER BY coalesce(x.valid_to, 'infinity'::timestamptz), x.valid_from"
     names = "" if subject else _NAMES
     conditions = ["b.fact_id IS NOT NULL"]
     if kind:
@@ -116,10 +142,7 @@ WITH t AS MATERIALIZED (
     coalesce(%(known_at)s::timestamptz, statement_timestamp()) AS known_at
 ), answer AS MATERIALIZED (
 SELECT {columns}{"" if subject else _NAME_COLUMNS}
-FROM t
-{keys}
-  JOIN memory_belief b ON b.tenant_id = k.tenant_id AND b.key_id = k.id AND {believed} AND {_NOW_VALID}
-{rest}{_FACT_JOINS}{names}
+FROM t{keys}{_look_up("b", "memory_belief", f"x.key_id = k.id AND {believed} AND {_NOW_VALID}{by_end}")}{rest}{_FACT_JOINS}{names}
 WHERE {" AND ".join(conditions)}
 ORDER BY k.id, b.fact_id
 LIMIT %(limit)s::int
@@ -303,18 +326,16 @@ _BY_ID_COLUMNS = _FACT_COLUMNS.format(
     believed_pb="pb.believed_to IS NULL", stands="e2.retracted_at IS NULL", named=NAMED_EVIDENCE
 )
 _BY_ID = f"""
-SELECT now(), now(), {_BY_ID_COLUMNS}{_NAME_COLUMNS}
-FROM unnest(%(ids)s::uuid[]) AS w (id)
-  JOIN memory_fact wanted ON wanted.tenant_id = %(tenant)s::uuid AND wanted.id = w.id
-  JOIN memory_factkey k ON k.tenant_id = wanted.tenant_id AND k.id = wanted.key_id
-  JOIN memory_subject s ON s.tenant_id = k.tenant_id AND s.id = k.subject_id AND NOT s.restricted
-  JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
+WITH t AS MATERIALIZED (SELECT %(tenant)s::uuid AS tenant, statement_timestamp() AS valid_at, statement_timestamp() AS known_at)
+SELECT t.valid_at, t.known_at, {_BY_ID_COLUMNS}{_NAME_COLUMNS}
+FROM t CROSS JOIN unnest(%(ids)s::uuid[]) AS w (id){_look_up("wanted", "memory_fact", "x.id = w.id")}{
+    _look_up("k", "memory_factkey", "x.id = wanted.key_id")
+}{_ANY_SUBJECT}{_ANY_ATTRIBUTE}
   CROSS JOIN LATERAL (
-    SELECT * FROM memory_belief b WHERE b.tenant_id = wanted.tenant_id AND b.fact_id = wanted.id
+    SELECT * FROM memory_belief b WHERE b.tenant_id = t.tenant AND b.fact_id = wanted.id
     ORDER BY b.believed_to IS NULL DESC,
-      b.valid_from <= statement_timestamp() AND coalesce(b.valid_to, 'infinity'::timestamptz) > statement_timestamp() DESC,
-      b.believed_to DESC, b.valid_from DESC LIMIT 1) b
-{_FACT_JOINS}{_NAMES}
+      b.valid_from <= t.valid_at AND coalesce(b.valid_to, 'infinity'::timestamptz) > t.valid_at DESC,
+      b.believed_to DESC, b.valid_from DESC LIMIT 1) b{_FACT_JOINS}{_NAMES}
 WHERE f.id IS NOT NULL"""
 
 

@@ -1663,8 +1663,13 @@ class _Door:
 
     def finish(self) -> None:
         """Store what the acts came to: each set in one statement, the audit entries last."""
-        tenant, stored = self.actor.tenant, self.stored
         self._restate_facts()
+        # Nothing below asks for an answer: one round trip stores it all.
+        with rows.pipelined():
+            self._store()
+
+    def _store(self) -> None:
+        tenant, stored = self.actor.tenant, self.stored
         fresh = [(fact, item) for fact, item in stored.facts]
         for fact, item in fresh:
             consents = None if fact.consent_ids is None else sorted(fact.consent_ids)

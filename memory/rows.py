@@ -4,7 +4,8 @@ Joins are written in execution order, parameters are arrays with explicit types,
 one row and a thousand. Everything runs under the role of the open tenant transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,14 @@ from django.db import connection
 
 from memory.ledger import BeliefState, Chain, FactState, KeyState
 from memory.reconcile import Saying
+
+
+@contextmanager
+def pipelined() -> Iterator[None]:
+    """Send the statements of the block without waiting for each answer; an error surfaces at the end of the block."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield
 
 
 def fetch(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -59,13 +68,18 @@ SELECT {_FACT}
 FROM w CROSS JOIN LATERAL (
     SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.value_digest = w.digest
       AND f.ended_at IS NULL) f
-  JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
+  CROSS JOIN LATERAL (SELECT p.clear FROM memory_payload p WHERE p.tenant_id = %(tenant)s::uuid AND p.id = f.payload_id
+    OFFSET 0) p
 UNION
 SELECT {_FACT}
 FROM (SELECT DISTINCT key_id FROM w) w CROSS JOIN LATERAL (
-    SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.ended_at IS NULL
-      AND f.expires_at <= clock_timestamp() LIMIT 200) f
-  JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
+    (SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.ended_at IS NULL
+      AND f.expires_at <= clock_timestamp() LIMIT 200)
+    UNION ALL
+    (SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.ended_at IS NULL
+      AND f.consent_ids IS NOT NULL AND NOT consent_stands(f.consent_ids) LIMIT 200)) f
+  CROSS JOIN LATERAL (SELECT p.clear FROM memory_payload p WHERE p.tenant_id = %(tenant)s::uuid AND p.id = f.payload_id
+    OFFSET 0) p
 """
 
 
@@ -100,9 +114,9 @@ def load_facts(tenant: UUID, keys: dict[UUID, KeyState], wanted: Sequence[tuple[
 
 _LOAD_ENDS = """
 SELECT w.key_id, b.id, b.evidence_id, b.fact_id, b.valid_from, b.valid_to, b.believed_from, e.valid_from, f.sensitivity
-FROM unnest(%s::uuid[], %s::bigint[]) AS w (key_id, chain_no)
-  LEFT JOIN LATERAL (SELECT * FROM memory_belief b WHERE b.tenant_id = %s::uuid AND b.chain_no = w.chain_no
-    AND b.believed_to IS NULL ORDER BY b.valid_from DESC LIMIT 1) b ON true
+FROM unnest(%s::uuid[]) AS w (key_id)
+  LEFT JOIN LATERAL (SELECT * FROM memory_belief b WHERE b.tenant_id = %s::uuid AND b.key_id = w.key_id
+    AND b.believed_to IS NULL ORDER BY coalesce(b.valid_to, 'infinity'::timestamptz) DESC, b.valid_from DESC LIMIT 1) b ON true
   LEFT JOIN LATERAL (SELECT e.valid_from FROM memory_evidence e WHERE e.tenant_id = %s::uuid AND e.key_id = w.key_id
     AND e.retracted_at IS NULL ORDER BY e.valid_from DESC LIMIT 1) e ON true
   LEFT JOIN LATERAL (SELECT f.sensitivity FROM memory_fact f WHERE f.tenant_id = %s::uuid AND f.key_id = w.key_id
@@ -113,7 +127,7 @@ FROM unnest(%s::uuid[], %s::bigint[]) AS w (key_id, chain_no)
 def load_last(tenant: UUID, keys: Iterable[KeyState]) -> None:
     """Load of each key the last believed stretch of its chain, its newest valid_from and its highest class."""
     by_id = {key.id: key for key in keys}
-    rows = fetch(_LOAD_ENDS, [list(by_id), [key.chain_no for key in by_id.values()], tenant, tenant, tenant])
+    rows = fetch(_LOAD_ENDS, [list(by_id), tenant, tenant, tenant])
     for key_id, belief, evidence, fact, valid_from, valid_to, believed_from, newest, sensitivity in rows:
         key = by_id[key_id]
         key.sensitivity = max(key.sensitivity, sensitivity or 0)

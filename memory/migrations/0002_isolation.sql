@@ -142,7 +142,6 @@ CREATE INDEX belief_now ON memory_belief (tenant_id, key_id, coalesce(valid_to, 
   WHERE believed_to IS NULL;
 CREATE INDEX belief_then ON memory_belief (tenant_id, key_id, valid_from);
 CREATE INDEX belief_by_fact ON memory_belief (tenant_id, fact_id) WHERE fact_id IS NOT NULL;
-CREATE INDEX belief_last ON memory_belief (tenant_id, chain_no, valid_from) WHERE believed_to IS NULL;
 
 ALTER TABLE memory_candidate
   ADD CONSTRAINT candidate_subject FOREIGN KEY (tenant_id, subject_id) REFERENCES memory_subject (tenant_id, id),
