@@ -73,6 +73,7 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture(scope="session")
 def database(servers: Servers, django_db_blocker: Any) -> Iterator[Servers]:
     """The database, reached by Django as the application's own login role. Tests commit for real, and nothing is flushed."""
+    from django.conf import settings
     from django.contrib.auth.hashers import PBKDF2PasswordHasher
     from django.db import connection, connections
 
@@ -81,7 +82,8 @@ def database(servers: Servers, django_db_blocker: Any) -> Iterator[Servers]:
     PBKDF2PasswordHasher.iterations = 1_000  # passwords of tests protect nothing
 
     connection.close()
-    connections["default"].settings_dict.update(Environment().database())
+    settings.ENVIRONMENT = Environment()
+    connections["default"].settings_dict.update(settings.ENVIRONMENT.database())
     with django_db_blocker.unblock():
         assert_role_is_bound()
         yield servers

@@ -3,9 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isinf
 from typing import Any, NoReturn
+from uuid import UUID
 
 import orjson
 from rest_framework.negotiation import BaseContentNegotiation
@@ -56,7 +58,11 @@ class Json(BaseRenderer):
 
 def dumps(data: Any) -> bytes:
     """Return `data` as JSON in UTF-8."""
-    return orjson.dumps(data, default=_plain, option=orjson.OPT_UTC_Z)
+    try:
+        return orjson.dumps(data, default=_plain, option=orjson.OPT_UTC_Z)
+    except orjson.JSONEncodeError:
+        # It bears no integer of more than 64 bits, which a fact may well have.
+        return json.dumps(data, default=_plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -66,7 +72,12 @@ def _plain(value: Any) -> Any:
         return sorted(value)
     if isinstance(value, bytes | memoryview):
         return bytes(value).hex()
-    # Only the type: the message of a TypeError would otherwise be orjson's, which names it too.
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
     raise TypeError(type(value).__name__)
 
 
