@@ -1696,14 +1696,15 @@ class _Door:
         )
         rows.EVIDENCE.insert(tenant, stored.evidence)
         rows.retract(tenant, stored.retracted, self.actor.id, self._retraction_reason)
-        moved = [key for key in self.keys.values() if key.imports or key.act_no > key.reserved]
-        rows.move_keys(tenant, moved)
         chains = [(key, chain) for key in self.keys.values() for chain in key.chains.values()]
         rows.close_beliefs(
             tenant,
             [each for _, chain in chains for each in chain.closed],
             [each for _, chain in chains for each in chain.deleted],
         )
+        # After the beliefs: only what the key's newest stored act opened may be removed, and these acts may lie later.
+        moved = [key for key in self.keys.values() if key.imports or key.act_no > key.reserved]
+        rows.move_keys(tenant, moved)
         rows.BELIEFS.insert(
             tenant,
             [
