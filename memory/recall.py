@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import product
 from typing import Any, Literal
 from uuid import UUID
 
@@ -108,8 +109,20 @@ SELECT {tenant}, %(receipt)s::uuid, %(act)s::text, %(actor_kind)s::text, %(actor
   (SELECT v.id FROM policies_policyversion v WHERE v.tenant_id = %(tenant)s::uuid AND v.state = 'active')"""
 
 
-def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged: bool) -> str:
-    """Build the one statement of an exact read: answer and receipt."""
+_LEAVE_OF_ANSWER = _LEAVE.format(
+    tenant="%(tenant)s::uuid",
+    valid_at="t.valid_at",
+    known_at="t.known_at",
+    subjects="ARRAY(SELECT DISTINCT subject_id FROM answer)",
+    attributes="ARRAY(SELECT DISTINCT attribute_id FROM answer)",
+    facts="ARRAY(SELECT visible FROM answer WHERE visible IS NOT NULL)",
+    withheld="coalesce((SELECT jsonb_object_agg(r.withheld, r.n) FROM (SELECT withheld, count(*) AS n FROM answer"
+    " WHERE withheld IS NOT NULL GROUP BY withheld) r), '{}'::jsonb)",
+)
+
+
+def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged: bool, also: str = "") -> str:
+    """Build the one statement of an exact read: the answer, and `also` what else is done with it."""
     keys, rest = _SCOPES[(subject, attribute)]
     # A page begins at the key where the last one ended; of that key it leaves out what was answered.
     keys = keys.replace("{after}", " AND x.id >= %(after_key)s::uuid" if paged else "")
@@ -126,16 +139,6 @@ def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged:
         conditions.append("v.definition->>'kind' = %(kind)s::text")
     if paged:
         conditions.append("(k.id, b.fact_id) > (%(after_key)s::uuid, %(after_fact)s::uuid)")
-    leave = _LEAVE.format(
-        tenant="%(tenant)s::uuid",
-        valid_at="t.valid_at",
-        known_at="t.known_at",
-        subjects="ARRAY(SELECT DISTINCT subject_id FROM answer)",
-        attributes="ARRAY(SELECT DISTINCT attribute_id FROM answer)",
-        facts="ARRAY(SELECT visible FROM answer WHERE visible IS NOT NULL)",
-        withheld="coalesce((SELECT jsonb_object_agg(r.withheld, r.n) FROM (SELECT withheld, count(*) AS n FROM answer"
-        " WHERE withheld IS NOT NULL GROUP BY withheld) r), '{}'::jsonb)",
-    )
     return f"""
 WITH t AS MATERIALIZED (
   SELECT %(tenant)s::uuid AS tenant, coalesce(%(valid_at)s::timestamptz, statement_timestamp()) AS valid_at,
@@ -146,25 +149,26 @@ FROM t{keys}{_look_up("b", "memory_belief", f"x.key_id = k.id AND {believed} AND
 WHERE {" AND ".join(conditions)}
 ORDER BY k.id, b.fact_id
 LIMIT %(limit)s::int
-), left_behind AS ({leave} FROM t)
+){also}
 SELECT t.valid_at AS asked_valid, t.known_at AS asked_known, answer.* FROM t LEFT JOIN answer ON true
 ORDER BY answer.key_id, answer.fact_id"""
 
 
-_SQL = {
-    (subject, attribute, known, kind, paged): _read_sql(
-        subject=subject, attribute=attribute, known=known, kind=kind, paged=paged
-    )
-    for subject in (True, False)
-    for attribute in (True, False)
-    for known in (True, False)
-    for kind in (True, False)
-    for paged in (True, False)
-}
+def _reads(also: str = "") -> dict[tuple[bool, ...], str]:
+    """Build every exact read: by subject, by attribute, as known at an instant, of a kind, from a page on."""
+    names = ("subject", "attribute", "known", "kind", "paged")
+    return {
+        given: _read_sql(**dict(zip(names, given, strict=True)), also=also)  # type: ignore[arg-type]
+        for given in product((True, False), repeat=len(names))
+    }
+
+
+_ANSWERS = _reads()
+_ANSWERS_WITH_RECEIPT = _reads(f", left_behind AS ({_LEAVE_OF_ANSWER} FROM t)")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Answer:
     """One page of an answer: facts as JSON data, the instants asked about, what was withheld and why, as counts."""
 
     results: list[dict[str, Any]] = field(repr=False)
@@ -172,6 +176,12 @@ class Page:
     valid_at: datetime
     known_at: datetime
     withheld: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Answer):
+    """An answer that left a receipt."""
+
     receipt: UUID
 
     def as_json(self) -> dict[str, Any]:
@@ -204,19 +214,64 @@ def facts(
     A single-valued attribute of one subject has at most one result. Facts that are hidden leave a count under
     `withheld` and nothing else. A name that no subject has gives an empty page, as does one of another tenant.
     """
+    receipt = new_id()
+    found = _answered(
+        actor,
+        _ANSWERS_WITH_RECEIPT,
+        {"receipt": receipt, "act": act, "actor_kind": actor.kind.value, "actor": actor.id},
+        subject=subject,
+        attribute=attribute,
+        kind=kind,
+        valid_at=valid_at,
+        known_at=known_at,
+        cursor=cursor,
+        limit=limit,
+    )
+    return Page(found.results, found.next, found.valid_at, found.known_at, found.withheld, receipt)
+
+
+def answer(
+    actor: Actor,
+    *,
+    subject: str | None = None,
+    attribute: str | None = None,
+    kind: str | None = None,
+    valid_at: datetime | None = None,
+    known_at: datetime | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Answer:
+    """Return what `facts` returns and leave no receipt: a part of an act that leaves its own, never an answer to an agent."""
+    return _answered(
+        actor,
+        _ANSWERS,
+        {},
+        subject=subject,
+        attribute=attribute,
+        kind=kind,
+        valid_at=valid_at,
+        known_at=known_at,
+        cursor=cursor,
+        limit=limit,
+    )
+
+
+def _answered(
+    actor: Actor,
+    reads: dict[tuple[bool, ...], str],
+    parameters: dict[str, Any],
+    *,
+    subject: str | None,
+    attribute: str | None,
+    kind: str | None,
+    valid_at: datetime | None,
+    known_at: datetime | None,
+    cursor: str | None,
+    limit: int,
+) -> Answer:
     limit = max(1, min(limit, MAX_PAGE))
     after = None if cursor is None else read_cursor(cursor, 2)
-    receipt = new_id()
-    parameters = {
-        "tenant": actor.tenant,
-        "valid_at": valid_at,
-        "known_at": known_at,
-        "limit": limit + 1,
-        "receipt": receipt,
-        "act": act,
-        "actor_kind": actor.kind.value,
-        "actor": actor.id,
-    }
+    parameters |= {"tenant": actor.tenant, "valid_at": valid_at, "known_at": known_at, "limit": limit + 1}
     if subject is not None:
         parameters["digest"] = keyring().identifier(actor.tenant, subject)
     if attribute is not None:
@@ -225,7 +280,7 @@ def facts(
         parameters["kind"] = kind
     if after is not None:
         parameters["after_key"], parameters["after_fact"] = after
-    sql = _SQL[(subject is not None, attribute is not None, known_at is not None, kind is not None, after is not None)]
+    sql = reads[(subject is not None, attribute is not None, known_at is not None, kind is not None, after is not None)]
     found = fetch(sql, parameters)  # type: ignore[arg-type]
     answered = [row for row in found if row[4] is not None]
     more = len(answered) > limit
@@ -238,7 +293,7 @@ def facts(
         else:
             results.append(_fact_json(actor, row, subject))
     following = write_cursor(answered[-1][4], answered[-1][6]) if more else None
-    return Page(results, following, found[0][0], found[0][1], withheld, receipt)
+    return Answer(results, following, found[0][0], found[0][1], withheld)
 
 
 def profile(
