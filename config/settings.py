@@ -120,6 +120,8 @@ SPECTACULAR_SETTINGS = {
     "APPEND_COMPONENTS": COMPONENTS,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "policies.api.schema.add_components",
+        "memory.api.schema.add_components",
         "tenants.api.schema.say_of_every_operation",
     ],
 }

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from policies.identifiers import looks_like_identifier
@@ -165,10 +173,56 @@ def _never() -> Any:
 
 Instant = Annotated[datetime, BeforeValidator(instant)]
 Id = Annotated[UUID, BeforeValidator(_uuid)]
-SubjectText = Annotated[str, BeforeValidator(subject_text)]
-ChosenId = Annotated[str, BeforeValidator(_chosen_id)]
-ClassLabel = Annotated[Sensitivity, BeforeValidator(_label)]
-Quote = Annotated[str, BeforeValidator(_text(MAX_QUOTE))]
+SubjectText = Annotated[
+    str,
+    BeforeValidator(subject_text),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_SUBJECT,
+            "pattern": r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$",
+            "description": "The subject's key or an alias, trimmed and in NFC.",
+        }
+    ),
+]
+ChosenId = Annotated[
+    str,
+    BeforeValidator(_chosen_id),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_ID,
+            "pattern": r"^[^\s\u0000-\u001f\u007f-\u00a0]([^\u0000-\u001f\u007f-\u00a0]*[^\s\u0000-\u001f\u007f-\u00a0])?$",
+            "description": "An id of the writer's own. Not somebody's e-mail, phone or card number.",
+        }
+    ),
+]
+ClassLabel = Annotated[
+    Sensitivity,
+    BeforeValidator(_label),
+    WithJsonSchema({"type": "string", "enum": [each.label for each in Sensitivity]}),
+]
+Quote = Annotated[
+    str,
+    BeforeValidator(_text(MAX_QUOTE)),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}),
+]
+Content = Annotated[
+    Any,
+    BeforeValidator(_content),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": MAX_EPISODE},
+                {"type": "object"},
+                {"type": "array"},
+            ],
+            "description": "Text, or JSON, which is kept as its canonical text.",
+        }
+    ),
+]
 AttributeName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z][A-Za-z0-9_./-]*$")]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -257,7 +311,7 @@ class EpisodeBody(Body):
 
     kind: Literal["message", "tool_result", "event"]
     role: Literal["user", "assistant", "system", "tool"] | None = None
-    content: Annotated[Any, BeforeValidator(_content)]
+    content: Content
     session_id: ChosenId
     turn_id: ChosenId
     tool_call_id: ChosenId | None = None

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from memory import recall, remember
 from memory.contracts import Body, parse
-from memory.outcomes import Asked, Denied, EpisodeKept, Outcome, Repeat, Retracted, Written
+from memory.outcomes import Asked, ConsentKept, Denied, EpisodeKept, Outcome, Repeat, Retracted, Written
 from tenants.api.base import GovernedView
 from tenants.errors import Clash, Forbidden, Malformed, Problem, Refused
 from tenants.identity import new_id
@@ -46,6 +46,7 @@ class MemoryView(GovernedView):
         """Answer with what one act came to, its fact as it stands now."""
         if isinstance(outcome, Denied):
             return self.refused(outcome)
+        assert not isinstance(outcome, ConsentKept)
         data = outcome_json(outcome, self._facts([outcome]))
         return Response({**data, "receipt": outcome.receipt}, status=outcome.status)
 
@@ -56,7 +57,8 @@ class MemoryView(GovernedView):
             {"index": place, "status": each.status, **outcome_json(each, facts, place=place)}
             for place, each in enumerate(outcomes)
         ]
-        return Response({"results": results, "receipt": outcomes[0].receipt})
+        # One receipt for the whole call: every outcome names it.
+        return Response({"results": results, "receipt": getattr(outcomes[0], "receipt", None)})
 
     def refused(self, denied: Denied) -> Response:
         """Answer with a problem document, and have the refusal recorded once this transaction is undone."""
@@ -64,7 +66,7 @@ class MemoryView(GovernedView):
         kind = _PROBLEMS.get(denied.status, Refused)
         response = self.handle_exception(kind(denied.code, errors=denied.errors))
         response.data.update(reasons=list(denied.reasons), rule=denied.rule, receipt=denied.receipt)
-        response.refusal = partial(remember.record_refusal, self.actor, denied)
+        response.refusal = partial(remember.record_refusal, self.actor, denied)  # type: ignore[attr-defined]
         return response
 
     def _facts(self, outcomes: Sequence[Outcome]) -> dict[UUID, dict[str, Any]]:

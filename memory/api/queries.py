@@ -24,7 +24,7 @@ def _kind(value: Any) -> Kind:
         raise PydanticCustomError("muniment", "{code}", {"code": "not_a_choice"}) from None
 
 
-Limit = Annotated[int, BeforeValidator(_number), Field(ge=1, le=MAX_PAGE)]
+Limit = Annotated[int, Field(ge=1, le=MAX_PAGE), BeforeValidator(_number)]
 Cursor = Annotated[str, Field(min_length=1, max_length=200)]
 
 

@@ -6,8 +6,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory import consent, recall, remember
+from memory.api import answers
 from memory.api.base import MemoryView, explained_json
 from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery
+from memory.api.schema import CONSENT_REF
 from memory.contracts import (
     BatchBody,
     ConsentBody,
@@ -23,6 +25,7 @@ from memory.contracts import (
 from memory.outcomes import Denied
 from tenants.actors import Scope
 from tenants.api.base import MEGABYTE, uuid_or_missing
+from tenants.api.describe import ID, described
 from tenants.errors import Malformed
 
 
@@ -33,6 +36,9 @@ class Episodes(MemoryView):
     # An escape of six bytes may stand for every character of the longest content.
     body_limit = 7 * MEGABYTE
 
+    @described(
+        "keep_episode", {201: answers.EpisodeWritten, 200: answers.EpisodeWritten}, body=EpisodeBody, refusal="Refusal"
+    )
     def post(self, request: Request) -> Response:
         return self.told(remember.episode(self.actor, parse(EpisodeBody, request.data), repeat=self.repeat()))
 
@@ -42,6 +48,7 @@ class Episode(MemoryView):
 
     scope = {"GET": Scope.READ}
 
+    @described("read_episode", answers.EpisodeAnswer, path=ID)
     def get(self, request: Request, id: str) -> Response:
         return Response(recall.episode(self.actor, uuid_or_missing(id)))
 
@@ -52,7 +59,9 @@ class Facts(MemoryView):
     scope = {"GET": Scope.READ, "POST": Scope.WRITE}
     asks = FactsQuery
 
+    @described("read_facts", answers.FactsPage, query=FactsQuery)
     def get(self, request: Request) -> Response:
+        """What holds at an instant, as believed at an instant. Both are now unless given."""
         asked: FactsQuery = self.asked()
         page = recall.facts(
             self.actor,
@@ -66,7 +75,14 @@ class Facts(MemoryView):
         )
         return Response(page.as_json())
 
+    @described(
+        "write_fact",
+        {201: (answers.WrittenAnswer, answers.Blind), 200: answers.WrittenAnswer, 202: answers.AskedAnswer},
+        body=FactBody,
+        refusal="Refusal",
+    )
     def post(self, request: Request) -> Response:
+        """Say what holds, or what no longer does."""
         return self.told(remember.facts(self.actor, [parse(FactBody, request.data)], repeat=self.repeat())[0])
 
 
@@ -76,6 +92,7 @@ class FactsBatch(MemoryView):
     scope = {"POST": Scope.WRITE}
     body_limit = 8 * MEGABYTE
 
+    @described("write_facts", answers.BatchAnswer, body=BatchBody)
     def post(self, request: Request) -> Response:
         items = parse(BatchBody, request.data).items
         bodies = [_item(place, item) for place, item in enumerate(items)]
@@ -94,6 +111,7 @@ class Fact(MemoryView):
 
     scope = {"GET": Scope.READ}
 
+    @described("read_fact", answers.FactRead, path=ID)
     def get(self, request: Request, id: str) -> Response:
         return Response(recall.fact(self.actor, uuid_or_missing(id)))
 
@@ -104,6 +122,7 @@ class History(MemoryView):
     scope = {"GET": Scope.READ}
     asks = HistoryQuery
 
+    @described("read_history", answers.HistoryPage, query=HistoryQuery, path=ID)
     def get(self, request: Request, id: str) -> Response:
         asked: HistoryQuery = self.asked()
         fact = uuid_or_missing(id)
@@ -118,6 +137,7 @@ class Lineage(MemoryView):
     scope = {"GET": Scope.READ}
     asks = Paged
 
+    @described("read_lineage", answers.LineagePage, query=Paged, path=ID)
     def get(self, request: Request, id: str) -> Response:
         asked: Paged = self.asked()
         return Response(recall.lineage(self.actor, uuid_or_missing(id), cursor=asked.cursor, limit=asked.limit))
@@ -128,6 +148,13 @@ class RetractFact(MemoryView):
 
     scope = {"POST": Scope.WRITE}
 
+    @described(
+        "retract_fact",
+        {200: answers.RetractedAnswer, 202: answers.AskedAnswer},
+        body=RetractBody,
+        path=ID,
+        refusal="Refusal",
+    )
     def post(self, request: Request, id: str) -> Response:
         fact, body = uuid_or_missing(id), parse(RetractBody, request.data)
         return self.told(
@@ -142,6 +169,13 @@ class RetractEvidence(MemoryView):
 
     scope = {"POST": Scope.WRITE}
 
+    @described(
+        "retract_evidence",
+        {200: answers.RetractedAnswer, 202: answers.AskedAnswer},
+        body=RetractBody,
+        path=ID,
+        refusal="Refusal",
+    )
     def post(self, request: Request, id: str) -> Response:
         evidence, body = uuid_or_missing(id), parse(RetractBody, request.data)
         return self.told(
@@ -157,6 +191,7 @@ class Candidates(MemoryView):
     scope = {"GET": Scope.READ}
     asks = CandidatesQuery
 
+    @described("read_candidates", answers.CandidatesPage, query=CandidatesQuery)
     def get(self, request: Request) -> Response:
         asked: CandidatesQuery = self.asked()
         return Response(recall.candidates(self.actor, state=asked.state, cursor=asked.cursor, limit=asked.limit))
@@ -167,6 +202,7 @@ class Candidate(MemoryView):
 
     scope = {"GET": Scope.READ}
 
+    @described("read_candidate", answers.CandidateRead, path=ID)
     def get(self, request: Request, id: str) -> Response:
         return Response(recall.candidate(self.actor, uuid_or_missing(id)))
 
@@ -177,6 +213,7 @@ class Profile(MemoryView):
     scope = {"GET": Scope.READ}
     asks = ProfileQuery
 
+    @described("read_profile", answers.FactsPage, query=ProfileQuery)
     def get(self, request: Request) -> Response:
         asked: ProfileQuery = self.asked()
         page = recall.profile(
@@ -195,6 +232,7 @@ class Subjects(MemoryView):
 
     scope = {"PUT": Scope.WRITE}
 
+    @described("name_subject", answers.SubjectAnswer, body=SubjectBody)
     def put(self, request: Request) -> Response:
         named = remember.subject(self.actor, parse(SubjectBody, request.data))
         return Response({"id": named.id, "taken": named.taken})
@@ -205,6 +243,7 @@ class Consents(MemoryView):
 
     scope = {"POST": Scope.WRITE}
 
+    @described("grant_consent", {201: answers.ConsentAnswer, 200: answers.ConsentAnswer}, body=ConsentBody)
     def post(self, request: Request) -> Response:
         outcome = consent.grant(self.actor, parse(ConsentBody, request.data), repeat=self.repeat())
         return Response(consent.shown(self.actor, outcome.id), status=outcome.status)
@@ -215,6 +254,7 @@ class WithdrawConsent(MemoryView):
 
     scope = {"POST": Scope.WRITE}
 
+    @described("withdraw_consent", answers.ConsentAnswer, body=WithdrawBody, path=CONSENT_REF)
     def post(self, request: Request, ref: str) -> Response:
         named = consent_ref(ref)
         parse(WithdrawBody, request.data)
@@ -227,5 +267,6 @@ class Explain(MemoryView):
 
     scope = {"POST": Scope.WRITE}
 
+    @described("explain_fact", answers.ExplainAnswer, body=ExplainBody)
     def post(self, request: Request) -> Response:
         return Response(explained_json(remember.explain(self.actor, parse(ExplainBody, request.data).fact)))

@@ -1,0 +1,347 @@
+"""The shapes of answers, for the description of the API alone: the doors make the answers, and tests hold both together."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.vocabulary import Basis, Kind, SourceKind
+from tenants.actors import ActorKind
+
+ClassName = Literal["public", "internal", "personal", "restricted"]
+Count = Annotated[int, Field(ge=0)]
+Next = Annotated[str | None, Field(description="The `cursor` of the following page; null on the last.")]
+
+
+class Answer(BaseModel):
+    """An answer: every member is always there, and there is no other."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Writer(Answer):
+    """Who said it."""
+
+    kind: ActorKind
+    id: UUID
+
+
+class Kept(Answer):
+    """Why it is kept and until when; never ends only where the basis is `indefinite`."""
+
+    basis: Basis
+    expires_at: datetime | None
+
+
+class Redaction(Answer):
+    """Whether content was taken out, and of which fields."""
+
+    state: Literal["none", "required", "applied"]
+    fields: list[str]
+
+
+class FactProvenance(Answer):
+    """Where the stretch's deciding evidence comes from."""
+
+    source: SourceKind
+    turn_id: str
+    tool_call_id: str | None
+    consent_ref: str | None
+    writer: Writer
+    written_at: datetime
+    source_episode: UUID | None
+
+
+class FactAnswer(Answer):
+    """A fact over the stretch that was asked about. `value` is null where its content was redacted."""
+
+    id: UUID
+    subject: str | None
+    attribute: str
+    value: Any
+    kind: Kind
+    valid_from: datetime
+    valid_to: Annotated[datetime | None, Field(description="Exclusive; null while it holds.")]
+    recorded_at: Annotated[datetime, Field(description="Since when this stretch is believed.")]
+    superseded_at: Annotated[datetime | None, Field(description="Until when it was; null while it is believed.")]
+    supersedes: Annotated[UUID | None, Field(description="The fact that held before it, where it may be seen.")]
+    confidence: Annotated[float | None, Field(ge=0, le=1)]
+    confirmed: bool
+    schema_version: int
+    sensitivity: ClassName
+    retention: Kept
+    redaction: Redaction
+    provenance: FactProvenance | None
+    evidence: Annotated[list[UUID], Field(description="The newest standing evidence, at most 20.")]
+    evidence_count: Count
+
+
+class FactRead(FactAnswer):
+    """One fact, with the receipt of its read."""
+
+    receipt: UUID
+
+
+class FactsPage(Answer):
+    """What held at `valid_at` as believed at `known_at`, and how much was withheld, by reason."""
+
+    results: list[FactAnswer]
+    next: Next
+    previous: None
+    valid_at: datetime
+    known_at: datetime
+    withheld: dict[str, Count]
+    receipt: UUID
+
+
+class Blind(Answer):
+    """All that a writer may know whose clearance is below what is kept there."""
+
+    receipt: UUID
+
+
+class WrittenAnswer(Answer):
+    """The saying stands as evidence; `fact` is null for an end, and for what has ended since."""
+
+    change: Literal["new", "update", "late", "ended", "corrected", "no_change"]
+    fact: FactAnswer | None
+    evidence: UUID
+    receipt: UUID
+
+
+class AskedAnswer(Answer):
+    """The saying waits: `ask` for a person, `buffer` for recurrence."""
+
+    candidate: UUID
+    verdict: Literal["ask", "buffer"]
+    reasons: list[str]
+    receipt: UUID
+
+
+class Wrong(Answer):
+    """One field that is wrong, by its place and a stable code."""
+
+    path: str
+    code: str
+
+
+class _Placed(Answer):
+    index: Count
+
+
+class BatchWritten(_Placed):
+    """This item stands as evidence."""
+
+    status: Literal[200, 201]
+    change: Literal["new", "update", "late", "ended", "corrected", "no_change"]
+    fact: FactAnswer | None
+    evidence: UUID
+
+
+class BatchAsked(_Placed):
+    """This item waits."""
+
+    status: Literal[202]
+    candidate: UUID
+    verdict: Literal["ask", "buffer"]
+    reasons: list[str]
+
+
+class BatchBlind(_Placed):
+    """This item was taken; the writer may not know more."""
+
+    status: Literal[201]
+
+
+class BatchDenied(_Placed):
+    """This item was not kept."""
+
+    status: Literal[400, 403, 409, 422]
+    code: str
+    errors: list[Wrong]
+    reasons: list[str]
+    rule: str
+
+
+class BatchAnswer(Answer):
+    """What became of each item, in order; the receipt is of them all."""
+
+    results: list[BatchWritten | BatchAsked | BatchDenied | BatchBlind]
+    receipt: UUID
+
+
+class EvidenceProvenance(FactProvenance):
+    """Where one saying comes from."""
+
+    extractor: str | None
+    quote: str | None
+
+
+class EvidenceAnswer(Answer):
+    """One saying, as it was said; only its retraction may have been added."""
+
+    id: UUID
+    fact: UUID | None
+    value: Any
+    ended: bool
+    valid_from: datetime
+    valid_to: Annotated[datetime | None, Field(description="The end that was stated, if any.")]
+    recorded_at: datetime
+    retracted_at: datetime | None
+    retraction_reason: str | None
+    confidence: Annotated[float | None, Field(ge=0, le=1)]
+    confirmed: bool
+    imported: bool
+    corrects: UUID | None
+    sensitivity: ClassName
+    retention: Kept
+    redaction: Redaction
+    provenance: EvidenceProvenance
+
+
+class StretchAnswer(Answer):
+    """A stretch of validity over a stretch of belief. `withheld` and `ended` ones are boundaries without a value."""
+
+    fact: UUID | None
+    value: Any
+    state: Literal["held", "ended", "withheld"]
+    valid_from: datetime
+    valid_to: datetime | None
+    recorded_at: datetime
+    superseded_at: datetime | None
+    evidence: UUID | None
+
+
+class HistoryPage(Answer):
+    """All evidence of the fact's key by pages; all its stretches on the first."""
+
+    results: list[EvidenceAnswer]
+    next: Next
+    previous: None
+    stretches: list[StretchAnswer]
+    more_stretches: bool
+    receipt: UUID
+
+
+class LineagePage(Answer):
+    """What a fact rests on, and what was derived from it."""
+
+    fact: UUID
+    sources: list[EvidenceAnswer]
+    derived: list[UUID]
+    next: Next
+    previous: None
+    receipt: UUID
+
+
+class RetractedAnswer(Answer):
+    """The evidence that was taken back."""
+
+    evidence: list[UUID]
+    receipt: UUID
+
+
+class EpisodeWritten(Answer):
+    """The episode is kept; what was drawn from it stands in the lists."""
+
+    id: UUID
+    facts: list[UUID]
+    asked: list[UUID]
+    buffered: list[UUID]
+    rejected: list[UUID]
+    receipt: UUID
+
+
+class EpisodeAnswer(Answer):
+    """An episode as it was received."""
+
+    id: UUID
+    kind: Literal["message", "tool_result", "event"]
+    role: Literal["user", "assistant", "system", "tool"] | None
+    content: str | None
+    session_id: str
+    turn_id: str
+    tool_call_id: str | None
+    occurred_at: datetime
+    recorded_at: datetime
+    consent_ref: str | None
+    writer: Writer
+    extraction: str
+    sensitivity: ClassName
+    retention: Kept
+    redaction: Redaction
+    facts: Annotated[list[UUID], Field(description="Facts that rest on it, at most 200.")]
+    receipt: UUID
+
+
+class CandidateAnswer(Answer):
+    """A proposed saying and what became of it."""
+
+    id: UUID
+    act: Literal["fact", "correction", "retraction"]
+    state: Literal["asked", "buffered", "accepted", "promoted", "rejected", "expired"]
+    reasons: list[str]
+    rule: str
+    confirm_by: str | None
+    subject: str | None
+    attribute: str
+    value: Any
+    ended: bool
+    target: UUID | None
+    occurrences: Count
+    created_at: datetime
+    decided_at: datetime | None
+    decision_reason: str | None
+    evidence: UUID | None
+    sensitivity: ClassName
+    retention: Kept
+
+
+class CandidateRead(CandidateAnswer):
+    """One candidate, with the receipt of its read."""
+
+    receipt: UUID
+
+
+class CandidatesPage(Answer):
+    """Candidates, oldest first."""
+
+    results: list[CandidateAnswer]
+    next: Next
+    previous: None
+    receipt: UUID
+
+
+class SubjectAnswer(Answer):
+    """A subject's id; `taken` counts the aliases that name another subject already and were left there."""
+
+    id: UUID
+    taken: Count
+
+
+class ConsentAnswer(Answer):
+    """A consent as it stands."""
+
+    id: UUID
+    ref: str
+    purposes: list[str]
+    granted_at: datetime
+    withdrawn_at: datetime | None
+
+
+class ExplainAnswer(Answer):
+    """The verdict that the write would get now. What would be refused has a code, and neither class nor end."""
+
+    verdict: Literal["accept", "ask", "buffer", "reject"]
+    reasons: list[str]
+    rule: str
+    policy_version: str
+    code: str | None
+    errors: list[Wrong]
+    sensitivity: ClassName | None
+    basis: Basis | None
+    expires_at: datetime | None
+    expiry_rule: str | None
+    review_at: datetime | None
+    confirm_by: str | None
