@@ -66,6 +66,6 @@ def exposition() -> bytes:
         text = b"# the database did not answer\n"
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         counts = CollectorRegistry()
-        multiprocess.MultiProcessCollector(counts)
+        multiprocess.MultiProcessCollector(counts)  # type: ignore[no-untyped-call]
         return text + generate_latest(counts)
     return text + generate_latest(_own)

@@ -72,12 +72,14 @@ class ReadOnlyAdmin(ModelAdmin):
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        return super().changeform_view(request, *args, **kwargs)
+        page: HttpResponse = super().changeform_view(request, *args, **kwargs)
+        return page
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        return super().changelist_view(request, *args, **kwargs)
+        page: HttpResponse = super().changelist_view(request, *args, **kwargs)
+        return page
 
 
 class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
@@ -89,7 +91,8 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        return super().history_view(request, known_id(object_id), extra_context)
+        page: HttpResponse = super().history_view(request, known_id(object_id), extra_context)
+        return page
 
     def history_form_view(
         self, request: HttpRequest, object_id: str, version_id: str, extra_context: Any = None
@@ -98,7 +101,8 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         if not (version_id.isascii() and version_id.isdigit() and len(version_id) < 19):
             raise Http404
-        return super().history_form_view(request, known_id(object_id), version_id, extra_context)
+        page: HttpResponse = super().history_form_view(request, known_id(object_id), version_id, extra_context)
+        return page
 
 
 def known_id(text: str) -> str:
@@ -187,7 +191,8 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEvent]:
         # The front role sees every chain, to verify them; an operator reads the platform's.
-        return super().get_queryset(request).filter(chain=standing(request).tenant or PLATFORM)
+        entries: QuerySet[AuditEvent] = super().get_queryset(request)
+        return entries.filter(chain=standing(request).tenant or PLATFORM)
 
     @admin.display(description="digest")
     def digest_hex(self, event: AuditEvent) -> str:

@@ -67,7 +67,7 @@ class Event:
 APPEND = "SELECT audit_append(%s, %s::jsonb)"
 
 
-def parameters(chain: UUID, events: Sequence[Event]) -> list[object]:
+def parameters(chain: UUID, events: Sequence[Event]) -> list[UUID | str]:
     """Return the parameters of `APPEND` for `events`, for a door that sends it among other statements."""
     return [
         chain,

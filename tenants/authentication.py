@@ -151,7 +151,7 @@ def _with_one_retry(run: Callable[[], Sequence[Any] | None]) -> Sequence[Any] | 
             raise
         connection.close()
         row = run()
-    connection.health_check_done = True
+    connection.health_check_done = True  # type: ignore[attr-defined]
     return row
 
 

@@ -102,8 +102,9 @@ class GovernedView(APIView):
         return response, getattr(response, "refusal", None) if response.status_code >= 400 else None
 
     def _rendered(self, response: Response) -> Response:
-        self.response = self.finalize_response(self.request, response, *self.args, **self.kwargs)
-        return self.response.render()
+        self.response: Response = self.finalize_response(self.request, response, *self.args, **self.kwargs)
+        self.response.render()
+        return self.response
 
     def permission_denied(self, request: Any, message: str | None = None, code: str | None = None) -> Any:
         raise Forbidden()

@@ -174,6 +174,7 @@ def test_rotating_keeps_scopes_and_lifetime_and_ends_the_old_key_after_the_overl
         old = AgentKey.objects.get(id=agent.row.id)
     assert old.expires_at == later + timedelta(hours=2)
     assert issued.key.scopes == ["read"]
+    assert issued.key.expires_at is not None
     assert abs(issued.key.expires_at - (later + timedelta(days=90))) < timedelta(seconds=5)
     assert [action for action, _, _ in entries(tenant.id)][-2:] == ["key.rotated", "key.issued"]
 
