@@ -69,6 +69,8 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": ENVIRONMENT.database()}
+# Called after a commit that left work: `memory.outbox` knows no broker.
+DOORBELL = "config.celery.ring"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"

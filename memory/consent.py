@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memory import idempotency, rows
+from memory import idempotency, outbox, rows
 from memory.contracts import ConsentBody
 from memory.outcomes import ConsentKept, Repeat
 from memory.subjects import resolve
@@ -88,6 +88,7 @@ def withdraw(actor: Actor, ref: str, *, repeat: Repeat | None = None) -> Consent
         rows.fetch(_LOCK_SUBJECT, [actor.tenant, subject_id])
         rows.fetch(_WITHDRAW, [actor.tenant, consent])
         rows.OUTBOX.insert(actor.tenant, [(new_id(), "consent.withdrawn", consent, now, now)])
+        outbox.nudge()
     outcome = ConsentKept(id=consent, created=False)
     _take(actor, Role.WRITER)
     if repeat is not None:

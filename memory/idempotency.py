@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
+from uuid import UUID
 
 from django.db import connection
 from django.db.utils import OperationalError
@@ -14,6 +15,9 @@ from tenants.errors import Clash
 from tenants.identity import new_id
 from tenants.secrets import keyring
 
+KEPT = timedelta(days=7)
+_FORGOTTEN_AT_ONCE = 1_000
+
 _WAIT = "SELECT set_config('lock_timeout', '5s', true)"
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
 _LOOK = (
@@ -23,6 +27,11 @@ _LOOK = (
 _KEEP = (
     "INSERT INTO memory_idempotencyrecord (tenant_id, id, agent_id, key_digest, request_digest, status, outcome, created_at)"
     " VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb, %s)"
+)
+_FORGET = (
+    "DELETE FROM memory_idempotencyrecord WHERE tenant_id = %s AND id = ANY (ARRAY(SELECT r.id FROM memory_idempotencyrecord r"
+    " WHERE r.tenant_id = %s AND r.created_at < clock_timestamp() - make_interval(secs => %s) ORDER BY r.created_at LIMIT %s"
+    "))"
 )
 
 
@@ -58,6 +67,13 @@ def keep(actor: Actor, repeat: Repeat, outcomes: Sequence[Outcome], *, status: i
     kept = json.dumps([to_json(each) for each in outcomes])
     with connection.cursor() as cursor:
         cursor.execute(_KEEP, [actor.tenant, new_id(), actor.id, _key_digest(actor, repeat), digest, status, kept, now])
+
+
+def forget(tenant: UUID) -> int:
+    """Delete a chunk of the records that are past their time, in the worker's open transaction; return how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET, [tenant, tenant, KEPT.total_seconds(), _FORGOTTEN_AT_ONCE])
+        return int(cursor.rowcount)
 
 
 def _key_digest(actor: Actor, repeat: Repeat) -> bytes:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from memory import idempotency, rows
+from memory import idempotency, outbox, rows
 from memory.contracts import EpisodeBody, FactBody, SubjectBody
 from memory.ledger import Chain, FactState, Grounds, KeyState, NotLoaded
 from memory.outcomes import Asked, Denied, EpisodeKept, Outcome, Repeat, Retracted, Written
@@ -1726,6 +1726,8 @@ class _Door:
         rows.OUTBOX.insert(
             tenant, [(new_id(), "ledger.check", key_id, self.now, self.now) for key_id in sorted(self.touched)]
         )
+        if self.touched:
+            outbox.nudge()
         self._receipt()
         append([*stored.events, *(_refusal_event(self.actor, self.receipt, each) for each in self.refused)])
 

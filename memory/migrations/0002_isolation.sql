@@ -98,6 +98,7 @@ ALTER TABLE memory_fact
 -- Among facts that have not ended a value stands once in a key (a multi-valued key has one chain a value).
 CREATE UNIQUE INDEX fact_value_once ON memory_fact (tenant_id, key_id, value_digest) WHERE ended_at IS NULL;
 CREATE INDEX fact_overdue ON memory_fact (tenant_id, key_id, expires_at) WHERE ended_at IS NULL;
+CREATE INDEX fact_expiry ON memory_fact (tenant_id, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX fact_class ON memory_fact (tenant_id, key_id, sensitivity) WHERE ended_at IS NULL;
 CREATE INDEX fact_consented ON memory_fact (tenant_id, key_id) WHERE ended_at IS NULL AND consent_ids IS NOT NULL;
 CREATE INDEX fact_by_subject ON memory_fact (tenant_id, subject_id, id);
@@ -182,7 +183,8 @@ ALTER TABLE memory_outboxentry
   ADD CONSTRAINT outboxentry_state_known CHECK (state IN ('pending', 'done', 'failed')),
   ADD CONSTRAINT outboxentry_topic_shape CHECK (topic ~ '^[a-z_]+\.[a-z_]+$'),
   ALTER state SET DEFAULT 'pending', ALTER attempts SET DEFAULT 0;
-CREATE INDEX outboxentry_due ON memory_outboxentry (due_at, tenant_id) WHERE state = 'pending';
+CREATE INDEX outboxentry_due ON memory_outboxentry (tenant_id, due_at) WHERE state = 'pending';
+CREATE INDEX outboxentry_failed ON memory_outboxentry (tenant_id, id) WHERE state = 'failed';
 CREATE INDEX outboxentry_done ON memory_outboxentry (tenant_id, done_at) WHERE state = 'done';
 CREATE POLICY dispatch ON memory_outboxentry FOR SELECT TO muniment_front USING (state <> 'done');
 
@@ -284,6 +286,8 @@ GRANT UPDATE (state, attempts, due_at, done_at, failure) ON memory_outboxentry T
 GRANT DELETE ON memory_outboxentry TO muniment_worker;
 GRANT SELECT, DELETE ON memory_idempotencyrecord TO muniment_worker;
 GRANT UPDATE (checked_act_no) ON memory_factkey TO muniment_worker;
+-- The worker marks what ended; it does not touch what was said.
+GRANT UPDATE (ended_at, ended_by) ON memory_fact TO muniment_worker;
 GRANT SELECT ON memory_outboxentry TO muniment_front;
 
 -- why a row is withheld --------------------------------------------------------------------------------------------
