@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.common import CommonMiddleware
@@ -21,6 +22,7 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 
 from config.metrics import observe
+from config.problems import answer
 from tenants.identity import new_id
 from tenants.isolation import Role, Rollback, assume, tenant_transaction
 from tenants.standing import CHOSEN, standing_of
@@ -138,13 +140,17 @@ class StaffTransaction:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not is_staff_page(request):
             return self.get_response(request)
-        with tenant_transaction(Role.FRONT, tenant=None):
-            response = self.get_response(request)
-            if response.streaming:
-                # Its rest would be made after the transaction, without role and tenant.
-                raise RuntimeError("a staff page does not stream")
-            if response.status_code >= 400:
-                raise Rollback
+        try:
+            with tenant_transaction(Role.FRONT, tenant=None):
+                response = self.get_response(request)
+                if response.streaming:
+                    # Its rest would be made after the transaction, without role and tenant.
+                    raise RuntimeError("a staff page does not stream")
+                if response.status_code >= 400:
+                    raise Rollback
+        except (OperationalError, InterfaceError):
+            # The database was not there to begin with, or was lost before the commit.
+            return answer(request, 503, "unavailable")
         return response
 
 

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 from uuid import UUID
 
 from django.db import Error, OperationalError, connection
 from django.db.migrations.loader import MigrationLoader
 
+from tenants.beat import beat_is_alive
 from tenants.fitness import unfit
 from tenants.isolation import Role, tenant_transaction
 from tenants.keyring import KeyProvider, KeyUnavailable
 from tenants.models import Tenant
 
 _BOOTSTRAP = "run the output of `manage.py doctor --bootstrap-sql` as a superuser in this database"
+_START = "see that worker and beat run; their logs say why not"
 _LOGINS = ("muniment_app", "muniment_broker", "muniment_owner")
 _NOT_LOGINS = (*(role.value for role in Role), "muniment_chain", "muniment_counter")
 
@@ -69,6 +72,7 @@ def examine(provider: KeyProvider, *, broker: Callable[[], str]) -> Iterator[Che
         "see MUNIMENT_BROKER_URL and MUNIMENT_BROKER_DSN in docs/runbook.md",
     )
     try:
+        yield _beat()
         yield _outbox()
         yield _keys(provider)
     except Error as error:
@@ -106,10 +110,11 @@ def _on_disk() -> frozenset[tuple[str, str]]:
     return frozenset(MigrationLoader(None).disk_migrations)
 
 
-def _rows(sql: str, parameters: list[object] | None = None) -> list[tuple]:
+def _rows(sql: str, parameters: list[Any] | None = None) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        return cursor.fetchall()
+        found: list[Any] = cursor.fetchall()
+    return found
 
 
 def _roles() -> Check:
@@ -192,6 +197,11 @@ def _clock() -> Check:
     return Check("clock", skew < _MOST_SKEW_SECONDS, f"{skew:.1f} s apart", "let both machines keep time by NTP")
 
 
+def _beat() -> Check:
+    alive = beat_is_alive()
+    return Check("beat", alive, "one runs" if alive else "none runs", _START)
+
+
 def _outbox() -> Check:
     with tenant_transaction(Role.FRONT, tenant=None):
         pending, failed, lag = _rows(
@@ -200,10 +210,10 @@ def _outbox() -> Check:
             " (WHERE state = 'pending' AND due_at <= clock_timestamp())), 0)::float8 FROM memory_outboxentry"
         )[0]
     return Check(
-        "worker and beat",
+        "worker",
         lag < _MOST_LAG_SECONDS,
         f"{pending} waiting, {failed} given up, oldest due {lag:.0f} s ago",
-        "see that worker and beat run; their logs say why not",
+        _START,
     )
 
 

@@ -321,6 +321,23 @@ def test_a_lost_connection_is_said_to_pass_and_the_next_request_is_served(
     assert client.get("/api/v1/echo/").status_code == 200
 
 
+def test_without_a_database_the_api_the_pages_and_readiness_say_so_and_health_does_not_ask(
+    client: Any, monkeypatch: Any
+) -> None:
+    with monkeypatch.context() as patched:
+        connection.close()
+        patched.setitem(connection.settings_dict, "HOST", "/nonexistent")
+        answer = client.get("/api/v1/echo/")
+        problem(answer, 503, "unavailable")
+        assert answer["Retry-After"] == "1"
+        assert client.get("/admin/login/").status_code == 503
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/readyz").json()["checks"]["database"] is False
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/metrics").status_code == 200
+    assert client.get("/api/v1/echo/").status_code == 200
+
+
 # unknown paths and failures outside the API
 
 
