@@ -1,0 +1,217 @@
+"""The content register: what every stored field may hold. Pure data; a test walks all models and finds it complete.
+
+`content` is what somebody said, or what names a person in the words of the world: it stands in payloads, where it can be
+sealed and ended. `pseudonymous` points at a person or at what was said without telling it: ids, references that agents
+and organisations chose, digests under keys. `content_free` tells nothing of anybody: classes, instants, counts, codes.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Holds(StrEnum):
+    """What a field may hold, from the most to the least protected."""
+
+    CONTENT = "content"
+    PSEUDONYMOUS = "pseudonymous"
+    CONTENT_FREE = "content_free"
+
+
+Fields = dict[Holds, str]
+
+
+def _fields(*, content: str = "", pseudonymous: str = "", content_free: str = "") -> Fields:
+    return {Holds.CONTENT: content, Holds.PSEUDONYMOUS: pseudonymous, Holds.CONTENT_FREE: content_free}
+
+
+_GOVERNED = "sensitivity basis expires_at redaction_state redaction_fields restricted"
+_WRITER = "writer_kind trust"
+_HISTORY = "history_id history_date history_change_reason history_type"
+
+_MODELS: dict[str, Fields] = {
+    # tenants ----------------------------------------------------------------------------------------------------------
+    "tenants.Tenant": _fields(content_free="id slug state catalogue_no created_at"),
+    "tenants.HistoricalTenant": _fields(
+        pseudonymous="history_user", content_free=f"id slug state catalogue_no created_at {_HISTORY}"
+    ),
+    "tenants.User": _fields(
+        content="first_name last_name email",
+        pseudonymous="id username password",
+        content_free="last_login is_superuser is_staff is_active date_joined",
+    ),
+    "tenants.User_groups": _fields(pseudonymous="user", content_free="id group"),
+    "tenants.User_user_permissions": _fields(pseudonymous="user", content_free="id permission"),
+    "tenants.Membership": _fields(pseudonymous="id user", content_free="tenant role created_at"),
+    "tenants.HistoricalMembership": _fields(
+        pseudonymous="id user history_user", content_free=f"tenant role created_at {_HISTORY}"
+    ),
+    "tenants.Agent": _fields(pseudonymous="id", content_free="tenant name clearance trust purposes state created_at"),
+    "tenants.HistoricalAgent": _fields(
+        pseudonymous="id history_user",
+        content_free=f"tenant name clearance trust purposes state created_at {_HISTORY}",
+    ),
+    "tenants.AgentKey": _fields(
+        pseudonymous="id agent prefix digest",
+        content_free="tenant scopes expires_at revoked_at last_used_at created_at",
+    ),
+    "tenants.SubjectKey": _fields(pseudonymous="id wrapped", content_free="tenant version created_at"),
+    "tenants.AuditChain": _fields(pseudonymous="hash", content_free="chain seq"),
+    "tenants.AuditEvent": _fields(
+        pseudonymous="id prev hash actor_id target_id digest",
+        content_free="chain seq at actor_kind action target_kind reason numbers",
+    ),
+    # policies ---------------------------------------------------------------------------------------------------------
+    "policies.Attribute": _fields(content_free="id tenant name cardinality created_at"),
+    "policies.HistoricalAttribute": _fields(
+        pseudonymous="history_user", content_free=f"id tenant name cardinality created_at {_HISTORY}"
+    ),
+    "policies.AttributeVersion": _fields(content_free="id tenant attribute number definition digest state created_at"),
+    "policies.Policy": _fields(content_free="id tenant name created_at"),
+    "policies.HistoricalPolicy": _fields(
+        pseudonymous="history_user", content_free=f"id tenant name created_at {_HISTORY}"
+    ),
+    "policies.PolicyVersion": _fields(content_free="id tenant policy number rules digest state created_at"),
+    "policies.Consent": _fields(
+        pseudonymous="id subject_id ref", content_free="tenant purposes granted_at withdrawn_at lock_no created_at"
+    ),
+    # memory -----------------------------------------------------------------------------------------------------------
+    "memory.Payload": _fields(
+        content="clear sealed",
+        pseudonymous="id key consent_ids",
+        content_free=f"tenant purpose written_at {_GOVERNED}",
+    ),
+    "memory.Subject": _fields(pseudonymous="id payload key", content_free="tenant kind restricted lock_no created_at"),
+    "memory.SubjectIdentifier": _fields(
+        pseudonymous="id subject digest payload", content_free="tenant is_key created_at"
+    ),
+    "memory.Episode": _fields(
+        pseudonymous="id subject session_id turn_id tool_call_id writer_id consent payload content_digest",
+        content_free=f"tenant kind role occurred_at recorded_at writer_kind extraction policy_version {_GOVERNED}",
+    ),
+    "memory.FactKey": _fields(
+        pseudonymous="id subject chain_no", content_free="tenant attribute act_no newest_at checked_act_no"
+    ),
+    "memory.Fact": _fields(
+        pseudonymous="id key subject chain_no value_digest payload consent_ids",
+        content_free="tenant attribute_version policy_version confirmed confidence evidence_count review_at ended_at"
+        f" ended_by created_at {_GOVERNED}",
+    ),
+    "memory.Evidence": _fields(
+        pseudonymous="id key fact turn_id tool_call_id consent writer_id episode quote corrects retracted_by",
+        content_free="tenant is_end valid_from stated_to recorded_at act_no rank confirmed confidence imported source"
+        " written_at extractor attribute_version policy_version retracted_at retraction_reason"
+        f" {_WRITER} {_GOVERNED}",
+    ),
+    "memory.Belief": _fields(
+        pseudonymous="id key chain_no evidence fact",
+        content_free="tenant valid_from valid_to believed_from believed_to",
+    ),
+    "memory.Candidate": _fields(
+        pseudonymous="id subject target_id value_digest payload writer_id decided_by evidence_id",
+        content_free="tenant attribute attribute_version policy_version act state reasons rule confirm_by is_end"
+        f" writer_kind occurrences created_at decided_at decision_reason {_GOVERNED}",
+    ),
+    "memory.CandidateSaying": _fields(
+        pseudonymous="id candidate turn_id tool_call_id consent episode quote writer_id",
+        content_free=f"tenant valid_from stated_to confidence source sensitivity basis expires_at said_at {_WRITER}",
+    ),
+    "memory.Receipt": _fields(
+        pseudonymous="id actor_id subject_ids fact_ids",
+        content_free="tenant act actor_kind at valid_at known_at attribute_ids withheld policy_version_id verdict"
+        " reasons sealed_seq",
+    ),
+    "memory.IdempotencyRecord": _fields(
+        pseudonymous="id agent_id key_digest request_digest outcome", content_free="tenant status created_at"
+    ),
+    "memory.OutboxEntry": _fields(
+        pseudonymous="id target_id",
+        content_free="tenant topic state attempts due_at created_at done_at failure",
+    ),
+    # the platform's ---------------------------------------------------------------------------------------------------
+    "admin.LogEntry": _fields(
+        pseudonymous="user object_id object_repr",
+        content_free="id action_time content_type action_flag change_message",
+    ),
+    "auth.Group": _fields(content_free="id name"),
+    "auth.Group_permissions": _fields(content_free="id group permission"),
+    "auth.Permission": _fields(content_free="id name content_type codename"),
+    "contenttypes.ContentType": _fields(content_free="id app_label model"),
+    "sessions.Session": _fields(pseudonymous="session_key session_data", content_free="expire_date"),
+}
+
+#: Content that stands outside payloads, and why it may.
+EXCEPTIONS = MappingProxyType(
+    {
+        "tenants.User.first_name": "a name of our own staff; no door fills it, it comes with Django's user",
+        "tenants.User.last_name": "as first_name",
+        "tenants.User.email": "as first_name",
+    }
+)
+
+#: Why a field whose type could hold anything does not hold content.
+REASONS = MappingProxyType(
+    {
+        "tenants.Tenant.slug": "an organisation's short name, of the shape that a check allows",
+        "tenants.User.username": "what a person of our own staff signs in with; never a data subject's",
+        "tenants.User.password": "a salted hash",
+        "tenants.Agent.name": "a program's name, given by an operator",
+        "tenants.Agent.purposes": "codes, given by an operator",
+        "tenants.AgentKey.prefix": "random letters",
+        "tenants.AgentKey.digest": "SHA-512 of a random secret",
+        "tenants.AgentKey.scopes": "words of a closed list",
+        "tenants.SubjectKey.wrapped": "a data key, sealed under a tenant key that is not in the database",
+        "tenants.AuditChain.hash": "the hash of content-free entries",
+        "tenants.AuditEvent.prev": "as hash",
+        "tenants.AuditEvent.hash": "of content-free columns",
+        "tenants.AuditEvent.reason": "a code, of the shape that a check allows",
+        "tenants.AuditEvent.action": "a word of a closed list",
+        "tenants.AuditEvent.target_kind": "a model's name, of the shape that a check allows",
+        "tenants.AuditEvent.digest": "of a published document, or an HMAC under a key that dies with its subject",
+        "tenants.AuditEvent.numbers": "numbers and booleans only, by a check",
+        "policies.Attribute.name": "the name of a kind of fact, published by the organisation",
+        "policies.AttributeVersion.definition": "rules about a kind of fact, published by the organisation",
+        "policies.AttributeVersion.digest": "of the definition",
+        "policies.Policy.name": "published by the organisation",
+        "policies.PolicyVersion.rules": "published by the organisation",
+        "policies.PolicyVersion.digest": "of the rules",
+        "policies.Consent.ref": "an organisation's reference; one that is an e-mail, a phone or a card is refused",
+        "policies.Consent.purposes": "codes, of the shape that the boundary allows",
+        "memory.Subject.kind": "a word, of the shape that a check allows",
+        "memory.SubjectIdentifier.digest": "an HMAC under the tenant's pepper, which is not in the database",
+        "memory.Episode.session_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
+        "memory.Episode.turn_id": "as session_id",
+        "memory.Episode.tool_call_id": "as session_id",
+        "memory.Episode.content_digest": "an HMAC under a key derived from the subject's data key",
+        "memory.Fact.value_digest": "an HMAC under a key derived from the subject's data key",
+        "memory.Evidence.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
+        "memory.Evidence.tool_call_id": "as turn_id",
+        "memory.Evidence.extractor": "a program's name and version",
+        "memory.Candidate.value_digest": "an HMAC under a key derived from the subject's data key",
+        "memory.Candidate.reasons": "codes",
+        "memory.Candidate.rule": "the id of a rule in a published policy",
+        "memory.Candidate.decision_reason": "a code",
+        "memory.CandidateSaying.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
+        "memory.CandidateSaying.tool_call_id": "as turn_id",
+        "memory.Receipt.withheld": "counts by reason",
+        "memory.Receipt.reasons": "codes",
+        "memory.IdempotencyRecord.key_digest": "an HMAC under the tenant's idempotency key",
+        "memory.IdempotencyRecord.request_digest": "an HMAC under the tenant's idempotency key",
+        "memory.IdempotencyRecord.outcome": "ids and codes; the answer is rendered anew from rows",
+        "memory.OutboxEntry.failure": "the type of an error, never its text",
+        "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
+        "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
+        "sessions.Session.session_data": "a person's id and the tenant that they chose",
+    }
+)
+
+#: Tables that no model describes.
+OTHER_TABLES = MappingProxyType({"django_migrations": "names of migrations and when they ran"})
+
+
+def register() -> Iterator[tuple[str, Holds]]:
+    """Yield every registered field as `app.Model.field` with what it may hold; one that stands twice comes twice."""
+    for label, groups in _MODELS.items():
+        for holds, names in groups.items():
+            for name in names.split():
+                yield f"{label}.{name}", holds
