@@ -66,6 +66,8 @@ class RequestIdentity:
         response = self.get_response(request)
         headers = response.headers
         headers["X-Request-Id"] = str(request.request_id)  # type: ignore[attr-defined]
+        if not response.streaming and response.status_code not in (204, 304):
+            headers.setdefault("Content-Length", str(len(response.content)))  # type: ignore[attr-defined]
         static = request.path_info.startswith(settings.STATIC_URL)
         if not static:
             headers.setdefault("Content-Security-Policy", _policy(request, headers.get("Content-Type", "")))
