@@ -61,11 +61,13 @@ class FactState:
     def gain(self, grounds: "Grounds") -> None:
         """Let a further piece of evidence stand for this fact: the highest class, the latest expiry, one more count."""
         before = (self.sensitivity, self.basis, self.expires_at, self.consent_ids, self.review_at)
-        self.sensitivity = max(self.sensitivity, grounds.sensitivity)
         if self.evidence_count == 0:
+            # Nothing else stands for it: what was taken back gives it no class either.
+            self.sensitivity = grounds.sensitivity
             self.basis, self.expires_at = grounds.basis, grounds.expires_at
             self.consent_ids = None if grounds.consent_id is None else frozenset([grounds.consent_id])
         else:
+            self.sensitivity = max(self.sensitivity, grounds.sensitivity)
             if self.expires_at is not None and (grounds.expires_at is None or grounds.expires_at > self.expires_at):
                 self.basis, self.expires_at = grounds.basis, grounds.expires_at
             if self.consent_ids is not None:
@@ -76,23 +78,24 @@ class FactState:
         self.confidence = together(self.confidence, grounds.confidence)
         self.evidence_count += 1
         self.changed = True
+        self.raised = self.raised or self.sensitivity > before[0]
         if (self.sensitivity, self.basis, self.expires_at, self.consent_ids, self.review_at) != before:
             self.regoverned = True
 
     def restate(self, standing: Iterable["Grounds"]) -> None:
         """Recompute everything from the evidence that still stands; with none left the last grounds stay in force."""
         self.evidence_count, self.confirmed, self.confidence = 0, False, None
-        sensitivity = self.sensitivity
-        first = True
+        review_at, sensitivity = self.review_at, self.sensitivity
         for grounds in standing:
-            if first:
-                self.sensitivity, self.review_at, first = grounds.sensitivity, None, False
             self.gain(grounds)
-        if first:
-            self.sensitivity = sensitivity
+        # Evidence does not keep the date of review; what is kept without an end keeps being reviewed.
+        self.review_at = review_at if self.basis == "indefinite" else None
+        self.raised = self.sensitivity > sensitivity
         self.changed = self.regoverned = True
 
     regoverned: bool = False
+    #: The class is higher than what is stored of the fact.
+    raised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,10 @@ WHERE e.tenant_id = %s::uuid AND e.id = ANY(%s::uuid[]) AND e.redaction_state = 
   AND (e.consent_id IS NULL OR consent_stands(ARRAY[e.consent_id]))
 """
 _TARGETS = """
-SELECT e.id, e.key_id, e.fact_id, e.valid_from, e.stated_to, e.confirmed, e.trust, e.writer_id, f.ended_at, f.sensitivity,
-  k.subject_id, k.attribute_id, e.retracted_at
+SELECT e.id, e.key_id, e.fact_id, e.valid_from, e.stated_to, e.confirmed, e.trust, e.writer_id,
+  CASE WHEN f.ended_at IS NULL AND (f.expires_at <= clock_timestamp()
+    OR f.consent_ids IS NOT NULL AND NOT consent_stands(f.consent_ids)) THEN clock_timestamp() ELSE f.ended_at END,
+  f.sensitivity, k.subject_id, k.attribute_id, e.retracted_at, f.redaction_state = 'required' OR f.restricted
 FROM memory_evidence e
   LEFT JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
   JOIN memory_factkey k ON k.tenant_id = e.tenant_id AND k.id = e.key_id
@@ -55,7 +57,8 @@ ORDER BY e.valid_from, e.act_no
 _STANDING = """
 SELECT e.fact_id, e.sensitivity, e.basis, e.expires_at, e.consent_id, e.confirmed, e.confidence
 FROM memory_evidence e
-WHERE e.tenant_id = %s::uuid AND e.fact_id = ANY(%s::uuid[]) AND e.retracted_at IS NULL AND NOT (e.id = ANY(%s::uuid[]))
+WHERE e.tenant_id = %s::uuid AND e.fact_id = ANY(%s::uuid[]) AND e.retracted_at IS NULL AND NOT e.is_end
+  AND NOT (e.id = ANY(%s::uuid[]))
 """
 _FACTS_BY_ID = """
 SELECT f.key_id, f.id, f.chain_no, f.value_digest, f.payload_id, f.sensitivity, f.basis, f.expires_at, f.consent_ids,
@@ -70,10 +73,28 @@ WHERE c.tenant_id = %s::uuid AND c.subject_id = %s::uuid AND c.attribute_id = %s
   AND c.value_digest IS NOT DISTINCT FROM %s::bytea AND c.target_id IS NOT DISTINCT FROM %s::uuid
   AND c.state IN ('asked', 'buffered')
 """
+_PROPOSED_BELOW = """
+SELECT p.id, p.clear FROM memory_candidate c JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
+WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND p.sensitivity < %s
+"""
 _SAYINGS_OF = """
 SELECT s.id, s.valid_from, s.stated_to, s.confidence, s.source, s.turn_id, s.tool_call_id, s.consent_id, s.episode_id, s.quote_id,
   s.sensitivity, s.basis, s.expires_at, s.writer_kind, s.writer_id, s.trust, s.said_at
 FROM memory_candidatesaying s WHERE s.tenant_id = %s::uuid AND s.candidate_id = %s::uuid ORDER BY s.id
+"""
+_LIVING = """
+SELECT f.id FROM memory_fact f
+WHERE f.tenant_id = %s::uuid AND f.id = ANY(%s::uuid[]) AND f.ended_at IS NULL
+  AND (f.expires_at IS NULL OR f.expires_at > clock_timestamp())
+  AND (f.consent_ids IS NULL OR consent_stands(f.consent_ids))
+"""
+_QUOTES_BELOW = """
+SELECT q.id, w.sensitivity, q.clear, f.subject_id
+FROM unnest(%s::uuid[], %s::smallint[]) AS w (id, sensitivity)
+  JOIN memory_fact f ON f.tenant_id = %s::uuid AND f.id = w.id
+  JOIN memory_evidence e ON e.tenant_id = f.tenant_id AND e.fact_id = f.id
+  JOIN memory_payload q ON q.tenant_id = e.tenant_id AND q.id = e.quote_id
+WHERE q.sensitivity < w.sensitivity
 """
 
 #: How long a proposal waits for a person before it lapses, whatever the life of what it proposes.
@@ -112,7 +133,11 @@ class _Prepared:
     quote_id: UUID | None = None
     verdict: Verdict | None = None
     targets: list[tuple[Any, ...]] = field(default_factory=list)
+    #: The evidence or fact that a correction names, and the evidence that it is recorded to correct.
+    named: UUID | None = None
     corrects: UUID | None = None
+    #: The rank to reach so that its act decides over what no longer competes.
+    over: int = 0
 
     @property
     def act(self) -> str:
@@ -160,7 +185,8 @@ class _Stored:
     candidate_sayings: list[tuple[Any, ...]] = field(default_factory=list)
     retracted: list[tuple[UUID, datetime]] = field(default_factory=list)
     restate: dict[UUID, FactState] = field(default_factory=dict)
-    grounds: dict[UUID, list[Grounds]] = field(default_factory=dict)
+    #: What this transaction's own sayings give their facts: by fact, then by evidence.
+    grounds: dict[UUID, dict[UUID, Grounds]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     acted: set[UUID] = field(default_factory=set)
 
@@ -229,7 +255,10 @@ def decide_candidate(actor: Actor, candidate: UUID, *, accept: bool, reason: str
     if actor.kind is not ActorKind.PERSON:
         raise Forbidden("a_person_decides")
     door = _Door.open(actor)
-    outcome = door.decide(candidate, accept=accept, reason=reason)
+    try:
+        outcome = door.decide(candidate, accept=accept, reason=reason)
+    except _Refusal as refusal:
+        return refusal.denied
     if not isinstance(outcome, Denied):
         door.finish()
     return outcome
@@ -618,25 +647,47 @@ class _Door:
 
     def _aim(self, item: _Prepared, body: FactBody, found: list[tuple[Any, ...]]) -> None:
         """Point a correction at what it takes back: standing evidence of the same key that the writer may correct."""
-        visible = [row for row in found if (row[9] or 0) <= self.actor.clearance]
+        visible = [row for row in found if self._sees(row)]
         if not visible:
             raise _deny("not_found", "corrects")
         if any((row[10], row[11]) != (item.subject.id, item.attribute.id) for row in visible):
             raise _deny("other_key", "corrects")
         standing = [row for row in visible if row[12] is None]
-        if not standing:
-            raise _deny("already_retracted", "corrects", status=409)
-        if any(row[8] is not None for row in standing):
-            raise _deny("fact_ended", "corrects", status=409)
-        self._may_take_back(standing)
-        item.targets = standing
-        item.corrects = standing[0][0]
+        self._take_aim(item, standing)
+        item.named = body.corrects
         if body.valid_from is None:
             item.valid_from = standing[0][3]
         if body.valid_to is None:
             item.stated_to = standing[0][4]
         if item.stated_to is not None and item.valid_from is not None and item.stated_to <= item.valid_from:
             raise _deny("valid_to_not_after_valid_from", "valid_to")
+
+    def _sees(self, row: tuple[Any, ...]) -> bool:
+        return (row[9] or 0) <= self.actor.clearance and not (row[13] and self.actor.kind is ActorKind.AGENT)
+
+    def _take_aim(self, item: _Prepared, standing: list[tuple[Any, ...]]) -> None:
+        if not standing:
+            raise _deny("already_retracted", "corrects", status=409)
+        if any(row[8] is not None for row in standing):
+            raise _deny("fact_ended", "corrects", status=409)
+        if not item.decided:
+            self._may_take_back(standing)
+        item.targets = standing
+        item.corrects = standing[0][0]
+
+    def _aim_again(self, item: _Prepared) -> None:
+        """Take the targets again under the key's lock: what was said or taken back in the meantime, here too, counts."""
+        if item.named is None:
+            return
+        gone = {each for each, _ in self.stored.retracted}
+        rows_now = [row for row in self._targets({item.named})[item.named] if row[12] is None]
+        key_of = (item.subject.id, item.attribute.id)
+        rows_now += [
+            (row[0], row[1], row[2], row[4], row[5], row[9], row[18], row[17], None, row[26], *key_of, None, False)
+            for row in self.stored.evidence
+            if item.named in (row[0], row[2])
+        ]
+        self._take_aim(item, [row for row in rows_now if row[0] not in gone])
 
     def _may_take_back(self, standing: Sequence[tuple[Any, ...]]) -> None:
         others = [row for row in standing if row[7] != self.actor.id]
@@ -702,6 +753,7 @@ class _Door:
     def _act(self, item: _Prepared) -> Outcome:
         key = self.keys[(item.subject.id, item.attribute.id)]
         blind = self._blind(item, key)
+        self._aim_again(item)
         course = self._course(item, key, blind=blind)
         if course.outcome is Says.BUFFER:
             return self._buffer(item, key, course, blind=blind)
@@ -794,31 +846,55 @@ class _Door:
         return answer
 
     def _rank(self, item: _Prepared) -> int:
-        return rank(
-            item.attribute.definition.conflict, confirmed=item.source is SourceKind.CONFIRMATION, trust=item.trust
-        )
+        confirmed = item.source is SourceKind.CONFIRMATION
+        return max(item.over, rank(item.attribute.definition.conflict, confirmed=confirmed, trust=item.trust))
 
     def _conflict(self, item: _Prepared, key: KeyState) -> str | None:
-        """Return why a person must decide between this saying and another of the same instant, or None."""
+        """Return why a person must decide between this saying and another of the same instant, or None.
+
+        What has ended does not compete: nobody is asked about it, and it does not outrank what is said now. Nor does
+        anything outrank what a person confirms, who decides knowing what else was said.
+        """
         policy = item.attribute.definition.conflict
-        if item.decided or policy is Conflict.LATEST or item.valid_from is None:
+        if policy is Conflict.LATEST or item.valid_from is None:
             return None
+        rivals = self._rivals(item, key, item.valid_from)
+        if not rivals:
+            return None
+        ended = self._ended(key, {rival.value for rival in rivals if rival.value is not None})
+        settled = [
+            rival.rank
+            for rival in rivals
+            if rival.value in ended or (item.decided and item.source is SourceKind.CONFIRMATION)
+        ]
+        item.over = max(settled, default=0)
+        living = [rival for rival in rivals if rival.value not in ended]
+        if item.decided or not living:
+            return None
+        if policy is Conflict.REVIEW:
+            return "conflict_for_review"
         mine = self._rank(item)
+        return "conflict_of_equals" if any(rival.rank == mine for rival in living) else None
+
+    def _rivals(self, item: _Prepared, key: KeyState, valid_from: datetime) -> list[Saying]:
+        """Return what stands of the same instant with another value and is not taken back by this saying."""
         gone = {row[0] for row in item.targets}
-        for chain, saying in self._sayings(item, key, new_id(), 0, item.valid_from):
-            try:
-                rivals = chain.rivals(saying)
-            except NotLoaded:
-                rows.load_chains(self.actor.tenant, [key])
-                return self._conflict(item, key)
-            for rival in rivals:
-                if rival.id in gone:
-                    continue
-                if policy is Conflict.REVIEW:
-                    return "conflict_for_review"
-                if rival.rank == mine:
-                    return "conflict_of_equals"
-        return None
+        pairs = self._sayings(item, key, new_id(), 0, valid_from)
+        try:
+            found = [rival for chain, saying in pairs for rival in chain.rivals(saying)]
+        except NotLoaded:
+            rows.load_chains(self.actor.tenant, [key])
+            return self._rivals(item, key, valid_from)
+        if not pairs and not item.is_end:
+            # A value that is new to its key has no chain yet; the ends of the whole key belong to it all the same.
+            found = [each for each in key.ends if each.valid_from == valid_from]
+        return [rival for rival in found if rival.id not in gone]
+
+    def _ended(self, key: KeyState, facts: set[Any]) -> set[Any]:
+        unknown = facts - {fact.id for fact in key.facts.values()}
+        if not unknown:
+            return set()
+        return unknown - {row[0] for row in rows.fetch(_LIVING, [self.actor.tenant, list(unknown)])}
 
     def _sayings(
         self, item: _Prepared, key: KeyState, evidence: UUID, act_no: int, valid_from: datetime
@@ -891,7 +967,7 @@ class _Door:
                 item.review_at,
             )
             fact.gain(grounds)
-            self.stored.grounds.setdefault(fact.id, []).append(grounds)
+            self.stored.grounds.setdefault(fact.id, {})[evidence] = grounds
         self._evidence(item, key, fact, evidence, act_no, valid_from, recorded_at)
         self.touched.add(key.id)
         self.reasons.extend(reasons)
@@ -1010,7 +1086,8 @@ class _Door:
     ) -> None:
         quote_id = item.quote_id
         if item.quote is not None and quote_id is None:
-            quote_id = self._payload(item, "quote", item.quote)
+            level = item.sensitivity if fact is None else max(item.sensitivity, fact.sensitivity)
+            quote_id = self._payload(item, "quote", item.quote, level)
         self.stored.evidence.append(
             (
                 evidence,
@@ -1045,14 +1122,12 @@ class _Door:
             )
         )
 
-    def _payload(self, item: _Prepared, purpose: str, text: str, payload: UUID | None = None) -> UUID:
+    def _payload(self, item: _Prepared, purpose: str, text: str, sensitivity: int) -> UUID:
         """Put content in its place: sealed from `personal` up, else clear. Return the payload's id."""
-        payload = payload or new_id()
+        payload = new_id()
         consents = None if item.consent_id is None else [item.consent_id]
         self.stored.payloads.append(
-            self._payload_row(
-                payload, purpose, text, item.subject, item.sensitivity, item.basis, item.expires_at, consents
-            )
+            self._payload_row(payload, purpose, text, item.subject, sensitivity, item.basis, item.expires_at, consents)
         )
         return payload
 
@@ -1090,11 +1165,14 @@ class _Door:
         recurrence = item.attribute.definition.recurrence
         assert recurrence is not None
         until = self.now + timedelta(days=recurrence.days)
-        candidate, known = self._propose(item, key, "buffered", verdict.reasons, verdict.rule, None, until)
+        candidate, state = self._propose(item, key, "buffered", verdict.reasons, verdict.rule, None, until)
+        if state == "asked":
+            # It waits for a person already, and no number of repetitions decides in that person's stead.
+            return self._asked(candidate, verdict.reasons, blind=blind)
         since = self.now - timedelta(days=recurrence.days)
-        told = [row for row in self._told(candidate) if row[16] >= since]
+        told = self._consented([row for row in self._told(candidate) if row[16] >= since])
         sources = {row[8] or row[5] for row in told}
-        if known and len(sources) >= recurrence.count:
+        if len(sources) >= recurrence.count:
             return self._promote(item, key, candidate, told, blind=blind)
         self.stored.events.append(self._candidate_event(Action.CANDIDATE_BUFFERED, candidate, verdict.reasons[0]))
         self.verdicts.add("buffer")
@@ -1113,6 +1191,9 @@ class _Door:
     ) -> Asked:
         until = self.now + _ASKED_FOR
         candidate, _ = self._propose(item, key, "asked", reasons, rule, confirm_by, until)
+        return self._asked(candidate, reasons, blind=blind)
+
+    def _asked(self, candidate: UUID, reasons: tuple[str, ...], *, blind: bool) -> Asked:
         self.stored.events.append(self._candidate_event(Action.CANDIDATE_ASKED, candidate, reasons[0]))
         self.verdicts.add("ask")
         self.reasons.extend(reasons)
@@ -1130,33 +1211,37 @@ class _Door:
         rule: str,
         confirm_by: str | None,
         until: datetime,
-    ) -> tuple[UUID, bool]:
+    ) -> tuple[UUID, str]:
         """Let the saying wait: join the equal proposal that waits already, or make one. Stored at once, under the key's
-        lock, so that a later item of the same transaction finds it. Return the candidate and whether it was known."""
+        lock, so that a later item of the same transaction finds it. Return the candidate and its state: what is asked
+        about stays so, what was buffered is asked about when that is due."""
         tenant = self.actor.tenant
         until = until if item.expires_at is None else min(until, item.expires_at)
         basis, expires_at = item.basis, (None if item.basis == "indefinite" else until)
         # The class follows the highest saying; an end has no value and a correction names its target.
         found = rows.fetch(
-            _PENDING, [tenant, key.subject_id, key.attribute_id, item.act, item.is_end, item.digest, item.corrects]
+            _PENDING, [tenant, key.subject_id, key.attribute_id, item.act, item.is_end, item.digest, item.named]
         )
-        candidate, known = None, False
-        for candidate_id, _, occurrences, lapsed in found:
+        candidate = None
+        for candidate_id, before, occurrences, lapsed in found:
             if lapsed:
                 self._close_candidate(candidate_id, "expired", "lapsed", None)
                 continue
-            candidate, known = candidate_id, True
+            candidate = candidate_id
+            state = "asked" if before == "asked" else state
             rows.fetch(
-                "UPDATE memory_candidate SET occurrences = %s, sensitivity = greatest(sensitivity, %s)"
+                "UPDATE memory_candidate SET occurrences = %s, state = %s, sensitivity = greatest(sensitivity, %s)"
                 " WHERE tenant_id = %s AND id = %s RETURNING id",
-                [occurrences + 1, item.sensitivity, tenant, candidate_id],
+                [occurrences + 1, state, item.sensitivity, tenant, candidate_id],
             )
+            below = rows.fetch(_PROPOSED_BELOW, [tenant, candidate_id, item.sensitivity])
+            self._raise([(payload, "candidate", item.sensitivity, clear, item.subject) for payload, clear in below])
         quote_id = None
         if item.quote is not None:
-            quote_id = self._payload(item, "quote", item.quote)
+            quote_id = self._payload(item, "quote", item.quote, item.sensitivity)
         if candidate is None:
             candidate = new_id()
-            payload = None if item.value is None else self._payload(item, "candidate", item.value)
+            payload = None if item.value is None else self._payload(item, "candidate", item.value, item.sensitivity)
             self._store_payloads()
             rows.CANDIDATES.insert(
                 tenant,
@@ -1168,7 +1253,7 @@ class _Door:
                         item.attribute.version_id,
                         self.catalogue.policy_version_id,
                         item.act,
-                        item.corrects,
+                        item.named,
                         state,
                         rows.words(reasons),
                         rule,
@@ -1211,7 +1296,7 @@ class _Door:
                 )
             ],
         )
-        return candidate, known
+        return candidate, state
 
     def _store_payloads(self) -> None:
         rows.PAYLOADS.insert(self.actor.tenant, self.stored.payloads)
@@ -1251,13 +1336,45 @@ class _Door:
             decided=True,
         )
 
+    def _load_whole(self, key: KeyState) -> None:
+        """Load the key's chains before several sayings stand one after another: loading later would forget the first."""
+        if any(chain.sayings is None for chain in key.chains.values()):
+            rows.load_chains(self.actor.tenant, [key])
+
+    def _consented(self, told: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the waiting sayings that rest on no consent or on one that stands.
+
+        A consent that is being withdrawn is not waited for, since subjects and keys are locked already.
+        """
+        wanted = {row[7] for row in told if row[7] is not None}
+        if not wanted:
+            return told
+        found = rows.fetch(
+            "SELECT id FROM policies_consent WHERE tenant_id = %s::uuid AND id = ANY(%s::uuid[])"
+            " AND withdrawn_at IS NULL FOR KEY SHARE SKIP LOCKED",
+            [self.actor.tenant, list(wanted)],
+        )
+        standing = {row[0] for row in found}
+        return [row for row in told if row[7] is None or row[7] in standing]
+
     def _promote(
         self, item: _Prepared, key: KeyState, candidate: UUID, told: Sequence[tuple[Any, ...]], *, blind: bool
     ) -> Outcome:
         """Let a buffered value stand that came from enough distinct sources: each of its sayings becomes evidence."""
+        self._load_whole(key)
+        sayings = [self._again(item, row) for row in told]
+        for said in sayings:
+            conflict = self._conflict(replace(said, decided=False), key)
+            if conflict is not None:
+                rows.fetch(
+                    "UPDATE memory_candidate SET state = 'asked' WHERE tenant_id = %s AND id = %s RETURNING id",
+                    [self.actor.tenant, candidate],
+                )
+                return self._asked(candidate, (conflict,), blind=blind)
         written: Written | None = None
-        for row in told:
-            outcome = self._stand(self._again(item, row), key, blind=blind, reasons=("recurred",))
+        for said in sayings:
+            self._conflict(said, key)
+            outcome = self._stand(said, key, blind=blind, reasons=("recurred",))
             written = written or outcome
         assert written is not None
         self._close_candidate(candidate, "promoted", "recurred", written.evidence)
@@ -1286,7 +1403,6 @@ class _Door:
         if sealed is not None:
             context = payload_context(tenant, payload, purpose)
             clear = keyring().open(about.data_key, bytes(sealed), context).decode("utf-8")
-        last = told[-1]
         item = self._again(
             _Prepared(
                 place=0,
@@ -1312,19 +1428,23 @@ class _Door:
                 writer_id=self.actor.id,
                 trust=0,
             ),
-            last,
+            told[-1],
         )
         if target is not None:
-            item.targets = [row for row in self._targets({target})[target] if row[12] is None and row[8] is None]
-            item.corrects = target if act == "correction" else None
+            item.targets = self._targets({target})[target]
         self._lock([item])
         key = self.keys[(subject_id, attribute_id)]
+        # What joined while the lock was waited for is decided with the rest.
+        told = self._told(candidate)
         # Read under the key's lock: of two people who decide at once, one is told that it was decided.
         if rows.fetch(
             "SELECT 1 FROM memory_candidate WHERE tenant_id = %s AND id = %s AND state NOT IN ('asked', 'buffered')",
             [tenant, candidate],
         ):
             return Denied(status=409, code="already_decided")
+        if accept and target is not None:
+            item.named = target
+            self._aim_again(item)
         written: Outcome
         if not accept:
             written = Asked(candidate=candidate, verdict="rejected", reasons=(reason,), receipt=self.receipt)
@@ -1342,10 +1462,13 @@ class _Door:
         return written
 
     def _confirm(self, item: _Prepared, key: KeyState, told: Sequence[tuple[Any, ...]]) -> Written:
+        told = self._consented(list(told))
+        if not told:
+            raise _deny("consent_withdrawn", status=409)
+        self._load_whole(key)
         for row in told:
             said = self._again(item, row)
-            if said.consent_id is not None and said.consent_id in self._withdrawn:
-                raise _deny("consent_withdrawn", status=409)
+            self._conflict(said, key)
             self._stand(said, key, blind=False, reasons=("confirmed",))
             item.targets = []
         confirmation = replace(
@@ -1357,19 +1480,17 @@ class _Door:
             trust=self.actor.trust,
             confidence=None,
         )
+        self._conflict(confirmation, key)
         return self._stand(confirmation, key, blind=False, reasons=("confirmed",))
-
-    _withdrawn: frozenset[UUID] = frozenset()
 
     def _lock_consents(self, ids: Sequence[UUID | None]) -> None:
         wanted = sorted({each for each in ids if each is not None})
         if wanted:
-            found = rows.fetch(
-                "SELECT id, withdrawn_at FROM policies_consent WHERE tenant_id = %s::uuid AND id = ANY(%s::uuid[])"
+            rows.fetch(
+                "SELECT id FROM policies_consent WHERE tenant_id = %s::uuid AND id = ANY(%s::uuid[])"
                 " ORDER BY id FOR KEY SHARE",
                 [self.actor.tenant, wanted],
             )
-            self._withdrawn = frozenset(row[0] for row in found if row[1] is not None)
 
     def _subject_of(self, subject_id: UUID) -> SubjectState:
         row = rows.fetch(
@@ -1405,7 +1526,7 @@ class _Door:
         found = [
             row
             for row in self._targets({wanted})[wanted]  # type: ignore[index]
-            if (row[9] or 0) <= self.actor.clearance and (row[0] == evidence or (fact is not None and row[2] == fact))
+            if self._sees(row) and (row[0] == evidence or (fact is not None and row[2] == fact))
         ]
         if not found:
             raise Missing
@@ -1463,6 +1584,9 @@ class _Door:
     def _ask_to_take_back(self, item: _Prepared, key: KeyState, wanted: UUID | None) -> Asked:
         tenant, reasons = self.actor.tenant, ("confirmed_by_a_person",)
         found = rows.fetch(_PENDING, [tenant, key.subject_id, key.attribute_id, "retraction", False, None, wanted])
+        for lapsed in [row for row in found if row[3]]:
+            self._close_candidate(lapsed[0], "expired", "lapsed", None)
+            found = []
         candidate = found[0][0] if found else new_id()
         until = self.now + _ASKED_FOR
         if not found:
@@ -1664,6 +1788,7 @@ class _Door:
     def finish(self) -> None:
         """Store what the acts came to: each set in one statement, the audit entries last."""
         self._restate_facts()
+        self._raise_quotes()
         # Nothing below asks for an answer: one round trip stores it all.
         with rows.pipelined():
             self._store()
@@ -1734,14 +1859,38 @@ class _Door:
     def _restate_facts(self) -> None:
         if not self.stored.restate:
             return
-        gone = [each for each, _ in self.stored.retracted]
+        gone = {each for each, _ in self.stored.retracted}
         standing: dict[UUID, list[Grounds]] = {fact_id: [] for fact_id in self.stored.restate}
         for fact_id, sensitivity, basis, expires_at, consent_id, confirmed, confidence in rows.fetch(
-            _STANDING, [self.actor.tenant, list(standing), gone]
+            _STANDING, [self.actor.tenant, list(standing), list(gone)]
         ):
             standing[fact_id].append(Grounds(sensitivity, basis, expires_at, consent_id, confirmed, confidence))
         for fact_id, fact in self.stored.restate.items():
-            fact.restate([*standing[fact_id], *self.stored.grounds.get(fact_id, [])])
+            said = self.stored.grounds.get(fact_id, {})
+            fact.restate([*standing[fact_id], *(grounds for each, grounds in said.items() if each not in gone)])
+
+    def _raise_quotes(self) -> None:
+        """Let the quotes of facts whose class was raised follow them: a quote says what its fact says."""
+        raised = [fact for key in self.keys.values() for fact in key.facts.values() if fact.raised and not fact.fresh]
+        if not raised:
+            return
+        found = rows.fetch(
+            _QUOTES_BELOW, [[fact.id for fact in raised], [fact.sensitivity for fact in raised], self.actor.tenant]
+        )
+        self._raise([(payload, "quote", level, clear, self.subjects[about]) for payload, level, clear, about in found])
+
+    def _raise(self, payloads: Sequence[tuple[UUID, str, int, str | None, SubjectState]]) -> None:
+        """Raise payloads (id, purpose, class, what stands in clear, subject) to a class, sealing what may not stay clear."""
+        raised: list[tuple[UUID, int, UUID | None, bytes | None]] = []
+        for payload, purpose, level, clear, about in payloads:
+            if clear is None or level < Sensitivity.PERSONAL:
+                raised.append((payload, level, None, None))
+                continue
+            context = payload_context(self.actor.tenant, payload, purpose)
+            raised.append(
+                (payload, level, about.key_id, keyring().seal(about.data_key, clear.encode("utf-8"), context))
+            )
+        rows.raise_payloads(self.actor.tenant, raised)
 
     def _fact_row(self, fact: FactState, item: _Prepared) -> tuple[Any, ...]:
         key = self.keys[(item.subject.id, item.attribute.id)]

@@ -411,6 +411,12 @@ FROM unnest(%s::uuid[], %s::smallint[], %s::text[], %s::timestamptz[], %s::text[
   AS w (id, sensitivity, basis, expires_at, consent_ids, key_id, sealed)
 WHERE p.tenant_id = %s::uuid AND p.id = w.id
 """
+_RAISE_PAYLOADS = """
+UPDATE memory_payload p SET sensitivity = w.sensitivity, key_id = coalesce(w.key_id, p.key_id),
+  clear = CASE WHEN w.sealed IS NULL THEN p.clear END, sealed = coalesce(w.sealed, p.sealed)
+FROM unnest(%s::uuid[], %s::smallint[], %s::uuid[], %s::bytea[]) AS w (id, sensitivity, key_id, sealed)
+WHERE p.tenant_id = %s::uuid AND p.id = w.id
+"""
 _CLOSE = """
 UPDATE memory_belief b SET believed_to = w.at FROM unnest(%s::uuid[], %s::timestamptz[]) AS w (id, at)
 WHERE b.tenant_id = %s::uuid AND b.id = w.id AND b.believed_to IS NULL
@@ -475,6 +481,11 @@ def update_payloads(tenant: UUID, rows: Sequence[tuple[FactState, UUID | None, b
         ],
         len(rows),
     )
+
+
+def raise_payloads(tenant: UUID, rows: Sequence[tuple[UUID, int, UUID | None, bytes | None]]) -> None:
+    """Raise payloads (id, class, key, sealed) to a class; key and sealed only where a clear one had to be sealed."""
+    _run(_RAISE_PAYLOADS, [*([row[column] for row in rows] for column in range(4)), tenant], len(rows))
 
 
 def close_beliefs(tenant: UUID, closed: Sequence[tuple[UUID, datetime]], deleted: Sequence[UUID]) -> None:
