@@ -85,21 +85,29 @@ class KeyProvider(Protocol):
     refused by every other from then on, whatever they have cached.
     """
 
-    def create_tenant(self, tenant: UUID) -> None: ...
+    def create_tenant(self, tenant: UUID) -> None:
+        """Make the keys of a tenant that has none; harmless for one that has."""
 
-    def tenant_key(self, tenant: UUID, version: int | None = None) -> tuple[int, bytes]: ...
+    def tenant_key(self, tenant: UUID, version: int | None = None) -> tuple[int, bytes]:
+        """Return the tenant's key with its version: the current one, or the one asked for."""
 
-    def new_version(self, tenant: UUID) -> int: ...
+    def new_version(self, tenant: UUID) -> int:
+        """Make a further version of the tenant's key, current from now on; return its number."""
 
-    def delete_version(self, tenant: UUID, version: int) -> None: ...
+    def delete_version(self, tenant: UUID, version: int) -> None:
+        """Destroy one version of the tenant's key for good."""
 
-    def pepper(self, tenant: UUID) -> bytes: ...
+    def pepper(self, tenant: UUID) -> bytes:
+        """Return the tenant's pepper, which is never rotated."""
 
-    def idempotency_key(self, tenant: UUID) -> bytes: ...
+    def idempotency_key(self, tenant: UUID) -> bytes:
+        """Return the tenant's key for digests of requests."""
 
-    def signing_key(self) -> Ed25519PrivateKey: ...
+    def signing_key(self) -> Ed25519PrivateKey:
+        """Return the platform's key for checkpoints and certificates."""
 
-    def public_key_pem(self) -> bytes: ...
+    def public_key_pem(self) -> bytes:
+        """Return the public half of the signing key, as PEM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +264,7 @@ class DirectoryKeys:
     def public_key_pem(self) -> bytes:
         """Returns the public half of the signing key as PEM, for auditors to keep. Raises KeyUnavailable."""
         public = self.signing_key().public_key()
-        return public.public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
+        return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
     def _current(self, tenant: UUID) -> int:
         remembered = self._newest.get(tenant.int)
@@ -284,11 +290,7 @@ class DirectoryKeys:
             # Asked of the file every time: another process may have deleted this version a moment ago.
             try:
                 now = os.lstat(cached.place)
-                if (
-                    now.st_size == _FILE_BYTES
-                    and now.st_mtime_ns == cached.modified_ns
-                    and now.st_ino == cached.inode
-                ):
+                if now.st_size == _FILE_BYTES and now.st_mtime_ns == cached.modified_ns and now.st_ino == cached.inode:
                     return cached.key
             except OSError:
                 pass
