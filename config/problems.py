@@ -14,8 +14,8 @@ from django.shortcuts import render
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from tenants.api.rendering import dumps
 from tenants.errors import FieldError, Problem
+from tenants.jsontext import dumps
 from tenants.keyring import KeyUnavailable
 
 log = logging.getLogger("muniment.problem")

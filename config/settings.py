@@ -71,6 +71,8 @@ TEMPLATES = [
 DATABASES = {"default": ENVIRONMENT.database()}
 # Called after a commit that left work: `memory.outbox` knows no broker.
 DOORBELL = "config.celery.ring"
+# Who does the work of each topic, those that audit last: `memory.outbox` knows none of them.
+OUTBOX_HANDLERS = {"ledger.check": "memory.checking.check", "consent.withdrawn": "memory.endings.end_unconsented"}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"

@@ -67,10 +67,8 @@ class State:
 
 @cache
 def handlers() -> dict[str, Handler]:
-    """Return who does the work of each topic, those that audit last."""
-    from memory import checking, endings
-
-    return {"ledger.check": checking.check, "consent.withdrawn": endings.end_unconsented}
+    """Return who does the work of each topic, those that audit last: the settings' `OUTBOX_HANDLERS`."""
+    return {topic: import_string(path) for topic, path in settings.OUTBOX_HANDLERS.items()}
 
 
 # the bell -------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from simple_history.admin import SimpleHistoryAdmin
 from unfold.admin import ModelAdmin
 
 from tenants.actors import MemberRole
-from tenants.api.base import uuid_or_missing
 from tenants.audit import PLATFORM
 from tenants.errors import Missing
+from tenants.identity import uuid_or_missing
 from tenants.models import Agent, AgentKey, AuditEvent, Membership, Tenant, User
 from tenants.registry import CLEARANCES
 from tenants.standing import NOBODY, Standing

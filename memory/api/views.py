@@ -24,9 +24,10 @@ from memory.contracts import (
 )
 from memory.outcomes import Denied
 from tenants.actors import Scope
-from tenants.api.base import MEGABYTE, uuid_or_missing
+from tenants.api.base import MEGABYTE
 from tenants.api.describe import ID, described
 from tenants.errors import Malformed
+from tenants.identity import uuid_or_missing
 
 
 class Episodes(MemoryView):

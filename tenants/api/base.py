@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
-from uuid import UUID
 
 from django.db import connection
 from django.http import HttpRequest, HttpResponseBase
@@ -16,7 +15,7 @@ from rest_framework.views import APIView
 from tenants.actors import Actor, Scope
 from tenants.api.rendering import check_size
 from tenants.authentication import Caller, recognise
-from tenants.errors import FieldError, Forbidden, Malformed, Missing, Problem
+from tenants.errors import FieldError, Forbidden, Malformed, Problem
 from tenants.isolation import Role, Rollback, tenant_transaction
 
 MEGABYTE = 1024 * 1024
@@ -152,17 +151,6 @@ def query_parameters(query: str, allowed: frozenset[str]) -> dict[str, str]:
         if name in found:
             raise Malformed("repeated_parameter", errors=[FieldError(name, "repeated_parameter")])
         found[name] = value
-    return found
-
-
-def uuid_or_missing(text: str) -> UUID:
-    """Return the id in a path. One that is malformed looks like one that is not there: raises `Missing`."""
-    try:
-        found = UUID(text)
-    except ValueError:
-        raise Missing() from None
-    if str(found) != text.lower():
-        raise Missing()
     return found
 
 

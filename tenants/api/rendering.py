@@ -1,20 +1,17 @@
-"""JSON in and out. Out: orjson, instants in UTC with `Z`. In: I-JSON only (RFC 7493): what is ambiguous is refused."""
+"""JSON in and out. Out: `tenants.jsontext`. In: I-JSON only (RFC 7493): what is ambiguous is refused."""
 
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from math import isinf
 from typing import Any, NoReturn
-from uuid import UUID
 
-import orjson
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 
 from tenants.errors import Malformed, Problem
+from tenants.jsontext import dumps
 
 #: How deep a body may nest; far above what any documented body needs, far below what recursion bears.
 DEEPEST = 32
@@ -46,7 +43,7 @@ class WrongType(Problem):
 
 
 class Json(BaseRenderer):
-    """`2026-06-01T09:00:00Z`, with six digits of microseconds where there are any; UUIDs and enums as text."""
+    """Answers as `tenants.jsontext` writes them."""
 
     media_type = "application/json"
     format = "json"
@@ -54,31 +51,6 @@ class Json(BaseRenderer):
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
         return b"" if data is None else dumps(data)
-
-
-def dumps(data: Any) -> bytes:
-    """Return `data` as JSON in UTF-8."""
-    try:
-        return orjson.dumps(data, default=_plain, option=orjson.OPT_UTC_Z)
-    except orjson.JSONEncodeError:
-        # It bears no integer of more than 64 bits, which a fact may well have.
-        return json.dumps(data, default=_plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    if isinstance(value, bytes | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    raise TypeError(type(value).__name__)
 
 
 class JsonBody(BaseParser):

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from tenants.actors import Scope
 from tenants.api.base import GovernedView
-from tenants.api.rendering import dumps
+from tenants.jsontext import dumps
 from tenants.registry import CLEARANCES
 
 

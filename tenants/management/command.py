@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, OperationalError
 
-from tenants.api.rendering import dumps
 from tenants.errors import Problem
+from tenants.jsontext import dumps
 from tenants.keyring import KeyUnavailable, LogDamaged
 
 

@@ -11,9 +11,10 @@ from rest_framework.response import Response
 
 from config import urls
 from tenants.actors import Scope
-from tenants.api.base import GovernedView, uuid_or_missing
+from tenants.api.base import GovernedView
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, FieldError, Refused
+from tenants.identity import uuid_or_missing
 from tenants.isolation import Role
 
 SECRET = "canary-4111-1111-1111-1111"

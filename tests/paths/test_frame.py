@@ -238,7 +238,7 @@ def test_a_malformed_id_looks_like_a_missing_row(client: Any, text: str) -> None
 def test_instants_are_written_in_utc_with_z(client: Any) -> None:
     found = client.get(f"/api/v1/finds/{uuid4()}/").content
     assert b'"at":"2026-06-01T09:00:00Z"' in found
-    from tenants.api.rendering import dumps
+    from tenants.jsontext import dumps
 
     assert dumps(datetime(2026, 6, 1, 9, 0, 0, 20, tzinfo=UTC)) == b'"2026-06-01T09:00:00.000020Z"'
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from tenants.actors import Scope
-from tenants.api.rendering import dumps
+from tenants.jsontext import dumps
 
 ID = UUID("01a22c81-0e49-77f3-827f-8999e79c1564")
 SEEN = datetime(2026, 6, 1, 9, tzinfo=UTC)
