@@ -1,0 +1,60 @@
+"""Measure everything and write results.json: `python -m benchmarks [--only NAME] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import figures, in_process, over_http, volume
+from benchmarks.figures import Figure
+from benchmarks.ground import Ground, ground
+from benchmarks.partner import PartnerFailed
+from benchmarks.size import FULL, QUICK, Size
+from config.embedded import PlatformMissing, ServerFailed
+
+RESULTS = Path(__file__).resolve().parent / "results.json"
+
+#: In the order of running: what fills the database most comes last.
+MEASURES: dict[str, Callable[[Ground, Size], list[Figure]]] = {
+    "reads": in_process.reads,
+    "writes": in_process.writes,
+    "time": in_process.where_the_time_goes,
+    "http": over_http.all_of_it,
+    "late": volume.late,
+    "batches": volume.batches,
+    "large": volume.large,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the measures; return 0 however the figures turn out, 2 where nothing could be measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the doors, side by side.")
+    parser.add_argument("--only", choices=list(MEASURES), action="append", help="measure this alone (repeatable)")
+    parser.add_argument("--quick", action="store_true", help="small sizes: a look, not a figure to quote")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where to write them (default: %(default)s)")
+    chosen = parser.parse_args(arguments)
+    size = QUICK if chosen.quick else FULL
+    found: list[Figure] = []
+    try:
+        with ground() as made:
+            for name in chosen.only or MEASURES:
+                began = time.monotonic()
+                print(f"bench: {name}", flush=True)
+                for figure in MEASURES[name](made, size):
+                    found.append(figure)
+                    print(f"  {figure}", flush=True)
+                print(f"bench: {name} took {time.monotonic() - began:.0f} s", flush=True)
+    except (PlatformMissing, ServerFailed, PartnerFailed) as failure:
+        print(f"bench: {failure}", file=sys.stderr)
+        return 2
+    figures.write(found, chosen.results)
+    missed = sum(figure.met is False for figure in found)
+    print(f"bench: {len(found)} figures in {chosen.results}, {missed} missed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
