@@ -865,7 +865,7 @@ class _Door:
         settled = [
             rival.rank
             for rival in rivals
-            if rival.value in ended or (item.decided and item.source is SourceKind.CONFIRMATION)
+            if (rival.value in ended and not key.multi) or (item.decided and item.source is SourceKind.CONFIRMATION)
         ]
         item.over = max(settled, default=0)
         living = [rival for rival in rivals if rival.value not in ended]
@@ -1830,6 +1830,8 @@ class _Door:
         # After the beliefs: only what the key's newest stored act opened may be removed, and these acts may lie later.
         moved = [key for key in self.keys.values() if key.imports or key.act_no > key.reserved]
         rows.move_keys(tenant, moved)
+        # Acts that were foreseen and did not happen (asked, refused, rejected) leave no trace in what an import must follow.
+        rows.move_back(tenant, [key for key in self.keys.values() if not key.imports and key.act_no < key.reserved])
         rows.BELIEFS.insert(
             tenant,
             [

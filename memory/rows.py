@@ -438,6 +438,13 @@ FROM unnest(%s::uuid[], %s::timestamptz[], %s::bigint[]) AS w (id, newest_at, ac
 WHERE k.tenant_id = %s::uuid AND k.id = w.id
 """
 
+_NEWEST_ACT = """
+UPDATE memory_factkey k SET newest_at = (
+  SELECT max(greatest(e.recorded_at, e.retracted_at)) FROM memory_evidence e WHERE e.tenant_id = k.tenant_id AND e.key_id = k.id)
+FROM unnest(%s::uuid[]) AS w (id)
+WHERE k.tenant_id = %s::uuid AND k.id = w.id
+"""
+
 
 def _run(sql: str, columns: Sequence[Any], rows: int) -> None:
     if rows:
@@ -511,3 +518,8 @@ def move_keys(tenant: UUID, keys: Sequence[KeyState]) -> None:
         [[key.id for key in keys], [key.newest_at for key in keys], [key.act_no for key in keys], tenant],
         len(keys),
     )
+
+
+def move_back(tenant: UUID, keys: Sequence[KeyState]) -> None:
+    """Let the newest instant of keys be that of their newest act, where `lock_keys` foresaw more acts than there were."""
+    _run(_NEWEST_ACT, [[key.id for key in keys], tenant], len(keys))
