@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from config.operations import healthz, metrics, readyz
-from tenants.pages import choose_tenant, sign_out
+from tenants.pages import change_password, choose_tenant, sign_out
 
 _API = [
     include(name)
@@ -21,6 +21,7 @@ urlpatterns = [
     *[path("api/v1/", urls) for urls in _API],
     path("admin/tenant/", choose_tenant, name="choose_tenant"),
     path("admin/logout/", sign_out),
+    path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),
 ]
 

@@ -30,6 +30,7 @@ class Action(StrEnum):
     SIGNED_IN = "session.signed_in"
     SIGN_IN_FAILED = "session.sign_in_failed"
     SIGNED_OUT = "session.signed_out"
+    PASSWORD_CHANGED = "session.password_changed"  # noqa: S105
     CHAINS_VERIFIED = "audit.verified"
     ATTRIBUTE_PUBLISHED = "attribute.published"
     POLICY_PUBLISHED = "policy.published"

@@ -2,13 +2,14 @@
 
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth.views import PasswordChangeView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from tenants.audit import Action
-from tenants.signing import record
+from tenants.signing import PasswordChange, record
 from tenants.standing import CHOSEN
 
 
@@ -35,3 +36,17 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     if person is not None:
         record(Action.SIGNED_OUT, person)
     return admin.site.logout(request)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@staff_member_required
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Let a person replace their own password; the other sessions of theirs end with it."""
+    view = PasswordChangeView.as_view(
+        form_class=PasswordChange,
+        success_url=reverse("admin:password_change_done"),
+        template_name="registration/password_change_form.html",
+        extra_context=admin.site.each_context(request),
+    )
+    response: HttpResponse = view(request)
+    return response

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
-from unfold.forms import AuthenticationForm
+from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
 
 from tenants.actors import Actor, ActorKind
 from tenants.audit import PLATFORM, Action, Event, append
@@ -37,3 +37,14 @@ class SignIn(AuthenticationForm):
         if user is not None:
             record(Action.SIGNED_IN, user.id)
         return cleaned
+
+
+class PasswordChange(AdminOwnPasswordChangeForm):
+    """A person's own new password: that column alone is written, which is all that the roles may write, and audited."""
+
+    def set_password_and_save(self, user: Any, password_field_name: str = "password1", commit: bool = True) -> Any:
+        user.set_password(self.cleaned_data[password_field_name])
+        if commit:
+            user.save(update_fields=["password"])
+            record(Action.PASSWORD_CHANGED, user.id)
+        return user
