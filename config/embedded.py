@@ -115,10 +115,23 @@ class Embedded:
         with self._lock(give_up):
             if not (self.data / "PG_VERSION").exists():
                 self._initialise()
-            sockets = self._bring_up(give_up)
-            urls = _urls(sockets)
-            bootstrap(urls, self._bootstrap_sql)
-        return urls
+            return self._set_up(give_up)
+
+    def _set_up(self, give_up: Callable[[], bool]) -> Urls:
+        import psycopg
+
+        for trial in range(1, _STARTS + 1):
+            urls = _urls(self._bring_up(give_up))
+            try:
+                bootstrap(urls, self._bootstrap_sql)
+            except psycopg.OperationalError as error:
+                # Killed while it was being set up: what was begun is rolled back, and the next start does it again.
+                if trial == _STARTS or give_up():
+                    raise ServerFailed(f"PostgreSQL was lost while it was set up ({type(error).__name__})") from None
+                time.sleep(0.2)
+            else:
+                return urls
+        raise AssertionError("unreachable")
 
     def stop(self, *, timeout: float = 5.0) -> None:
         """Stop the server, cutting open connections; nothing of it is left when this returns.

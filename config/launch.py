@@ -327,8 +327,9 @@ class Copy:
                 [
                     *celery,
                     "worker",
-                    "--pool=prefork",
-                    "--concurrency=2",
+                    # One process: a forked child that is killed while it holds the pool's lock would leave the rest
+                    # waiting for ever. A worker that is killed is started again, and its work is done again.
+                    "--pool=solo",
                     "--loglevel=WARNING",
                     "--without-gossip",
                     "--without-mingle",
@@ -381,7 +382,12 @@ class Copy:
             if _too_often(self._database_ends):
                 raise Failed("PostgreSQL keeps ending", self._embedded.log)
             say("PostgreSQL ended; starting it again")
-            self._start_embedded()
+            try:
+                self._start_embedded()
+            except Failed as failure:
+                # It may have ended once more while it recovered: the next turn tries again, so long as not too often.
+                say(str(failure))
+                return
         for child in self._children:
             child.tend(self._environment, self.logs)
 
