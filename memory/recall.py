@@ -1,7 +1,8 @@
 """The read door: what holds, what held, what was believed, each with its evidence.
 
-Everything runs in the caller's tenant transaction under the agent's role, so that the database itself leaves out what
-is expired, withheld, above clearance or another tenant's. An answer finds the belief first and joins its fact under
+Everything runs in the caller's tenant transaction under the agent's role (`facts`, `profile` and `answer` open one of
+their own where none is open), so that the database itself leaves out what is expired, withheld, above clearance or
+another tenant's. An answer finds the belief first and joins its fact under
 row-level security: what is hidden leaves nothing, never the fact that held before it. Every read leaves a receipt.
 """
 
@@ -21,6 +22,7 @@ from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
 from tenants.errors import FieldError, Malformed, Missing
 from tenants.identity import new_id
+from tenants.isolation import Role, alone
 from tenants.secrets import keyring
 
 MAX_PAGE = 200
@@ -256,6 +258,14 @@ def answer(
     )
 
 
+def _read(actor: Actor, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    if connection.in_atomic_block:
+        return fetch(sql, parameters)  # type: ignore[arg-type]
+    # Nothing but a receipt is written, and that may be lost with the machine's power: no commit waits for the disk.
+    whose = {"tenant": actor.tenant, "clearance": actor.clearance, "actor": actor.id}
+    return alone(Role.AGENT, sql, parameters, **whose, durable=False)  # type: ignore[arg-type]
+
+
 def _answered(
     actor: Actor,
     reads: dict[tuple[bool, ...], str],
@@ -281,7 +291,7 @@ def _answered(
     if after is not None:
         parameters["after_key"], parameters["after_fact"] = after
     sql = reads[(subject is not None, attribute is not None, known_at is not None, kind is not None, after is not None)]
-    found = fetch(sql, parameters)  # type: ignore[arg-type]
+    found = _read(actor, sql, parameters)
     answered = [row for row in found if row[4] is not None]
     more = len(answered) > limit
     answered = answered[:limit]

@@ -5,9 +5,10 @@ settings that are local to the transaction. The application logs in as a role th
 for the length of one transaction. Leaving the transaction, by whatever exit, takes role and tenant away again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -57,6 +58,10 @@ def assume(
     """
     if not connection.in_atomic_block:
         raise RuntimeError("assume() needs an open transaction")
+    _take(role, tenant, clearance, actor, durable)
+
+
+def _take(role: Role, tenant: UUID | None, clearance: int, actor: UUID | None, durable: bool) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             _TAKE_AT_A_DOOR if role in _DOOR_ROLES else _TAKE,
@@ -86,6 +91,31 @@ def tenant_transaction(
             yield
     except Rollback:
         return
+
+
+def alone(
+    role: Role,
+    statement: str,
+    parameters: Mapping[str, Any],
+    *,
+    tenant: UUID,
+    clearance: int = 0,
+    actor: UUID | None = None,
+    durable: bool = True,
+) -> list[tuple[Any, ...]]:
+    """Run one statement as a whole tenant transaction, committed when this returns, and return its rows.
+
+    One round trip: a pipeline in autocommit is one transaction up to its end, so that role and tenant are gone with it.
+    Raises `NestedTransaction` inside a transaction.
+    """
+    if connection.in_atomic_block:
+        raise NestedTransaction("a tenant transaction does not nest")
+    connection.ensure_connection()
+    with connection.cursor() as cursor:
+        with connection.wrap_database_errors, connection.connection.pipeline():
+            _take(role, tenant, clearance, actor, durable)
+            cursor.execute(statement, parameters)  # type: ignore[arg-type]
+        return cursor.fetchall()
 
 
 def current_tenant() -> UUID | None:

@@ -58,6 +58,7 @@ class Facts(MemoryView):
     """What holds, and saying what holds."""
 
     scope = {"GET": Scope.READ, "POST": Scope.WRITE}
+    opens_itself = frozenset({"GET"})
     asks = FactsQuery
 
     @described("read_facts", answers.FactsPage, query=FactsQuery)
@@ -212,6 +213,7 @@ class Profile(MemoryView):
     """Everything that holds about one subject."""
 
     scope = {"GET": Scope.READ}
+    opens_itself = frozenset({"GET"})
     asks = ProfileQuery
 
     @described("read_profile", answers.FactsPage, query=ProfileQuery)

@@ -1,6 +1,7 @@
 """The frame of every API endpoint: who asks, under which database role, and that a refusal leaves nothing behind."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
@@ -40,6 +41,8 @@ class GovernedView(APIView):
     query: ClassVar[frozenset[str]] = frozenset()
     #: Whether the commit of a read waits for the disk.
     durable_reads: ClassVar[bool] = False
+    #: The methods whose door is one statement and opens its own transaction for it: one round trip less before and after.
+    opens_itself: ClassVar[frozenset[str]] = frozenset()
     body_limit: ClassVar[int] = MEGABYTE
 
     authentication_classes = ()
@@ -84,21 +87,26 @@ class GovernedView(APIView):
             # Read and parsed before the transaction: a slow sender must not hold one open.
             check_size(request.META, self.body_limit)
             _ = self.request.data
-        with tenant_transaction(
-            self.role.get(method, Role.AGENT if method == "GET" else Role.WRITER),
-            tenant=self.actor.tenant,
-            clearance=self.actor.clearance,
-            actor=self.actor.id,
-            durable=method != "GET" or self.durable_reads,
-        ):
+        with self._transaction(method):
             try:
                 response = handler(self.request, *args, **kwargs)
             except Problem as problem:
                 response = self.handle_exception(problem)
             response = self._rendered(response)
-            if response.status_code >= 400 and _has_written():
+            if response.status_code >= 400 and connection.in_atomic_block and _has_written():
                 raise Rollback
         return response, getattr(response, "refusal", None) if response.status_code >= 400 else None
+
+    def _transaction(self, method: str) -> AbstractContextManager[None]:
+        if method in self.opens_itself:
+            return nullcontext()
+        return tenant_transaction(
+            self.role.get(method, Role.AGENT if method == "GET" else Role.WRITER),
+            tenant=self.actor.tenant,
+            clearance=self.actor.clearance,
+            actor=self.actor.id,
+            durable=method != "GET" or self.durable_reads,
+        )
 
     def _rendered(self, response: Response) -> Response:
         self.response: Response = self.finalize_response(self.request, response, *self.args, **self.kwargs)
