@@ -7,7 +7,6 @@ that is lost or comes twice changes nothing.
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -31,7 +30,7 @@ _SOFT_LIMIT_SECONDS = 90
 #: A message that was taken and not answered for comes again after this; never while its task may still run.
 VISIBILITY_SECONDS = 180
 #: One process rings at most this often, since one drain empties everything that is due.
-RING_EVERY_SECONDS = 0.1
+RING_EVERY_SECONDS = 0.25
 _QUIET_AFTER_FAILURE_SECONDS = 2.0
 _STALE_SECONDS = 30
 
@@ -64,7 +63,8 @@ def _transport(environment: Environment) -> dict[str, Any]:
     return {}
 
 
-def _new_app(environment: Environment) -> Celery:
+def new_app(environment: Environment) -> Celery:
+    """Return a Celery application that speaks to the environment's broker."""
     # Celery's own fixup for Django would close the connection after every task; ours is below.
     made = Celery("muniment", fixups=[], set_as_current=True)
     made.conf.update(
@@ -108,16 +108,17 @@ def _new_app(environment: Environment) -> Celery:
 
 
 _environment = Environment()
-app = _new_app(_environment)
+app = new_app(_environment)
 
 
 # the doorbell ---------------------------------------------------------------------------------------------------------
 
 
-class _Doorbell:
+class Doorbell:
     """Rings from a thread of its own, so that no write waits for a broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, app: Celery) -> None:
+        self._app = app
         self._wanted = threading.Event()
         self._pid = 0
         self._starting = threading.Lock()
@@ -145,7 +146,7 @@ class _Doorbell:
 
     def _rang(self) -> bool:
         try:
-            app.send_task(
+            self._app.send_task(
                 "memory.drain",
                 expires=_STALE_SECONDS,
                 retry=True,
@@ -162,7 +163,7 @@ class _Doorbell:
         return True
 
 
-_doorbell = _Doorbell()
+_doorbell = Doorbell(app)
 
 
 def ring() -> None:
@@ -222,6 +223,14 @@ def _begin_without_connections(**_: Any) -> None:
         connection.connection = None
 
 
+@signals.worker_shutdown.connect
+def _end_for_certain(**_: Any) -> None:
+    # At its exit the pool waits for a lock that a child of it may have taken along when it was killed.
+    timer = threading.Timer(2.0, os._exit, [0])
+    timer.daemon = True
+    timer.start()
+
+
 @signals.task_prerun.connect
 @signals.task_postrun.connect
 def _close_what_broke(task: Any = None, **_: Any) -> None:
@@ -234,7 +243,13 @@ def _close_what_broke(task: Any = None, **_: Any) -> None:
 class OneScheduler(PersistentScheduler):
     """Celery's scheduler, which runs only while it holds the lock that one beat a database can hold."""
 
+    _began = False
+
     def setup_schedule(self) -> None:
+        if OneScheduler._began:
+            # Told to end while it was beginning: Celery makes a second scheduler, only to store what it does not know yet.
+            raise SystemExit(0)
+        OneScheduler._began = True
         from tenants.beat import BeatLock
         from tenants.fitness import refuse_unfit_role
 
@@ -268,5 +283,4 @@ class OneScheduler(PersistentScheduler):
 
 def _end(line: str) -> NoReturn:
     sys.stderr.write(f"muniment: {line}\n")
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise SystemExit(3)
