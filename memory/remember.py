@@ -47,7 +47,7 @@ _TARGETS = """
 SELECT e.id, e.key_id, e.fact_id, e.valid_from, e.stated_to, e.confirmed, e.trust, e.writer_id,
   CASE WHEN f.ended_at IS NULL AND (f.expires_at <= clock_timestamp()
     OR f.consent_ids IS NOT NULL AND NOT consent_stands(f.consent_ids)) THEN clock_timestamp() ELSE f.ended_at END,
-  f.sensitivity, k.subject_id, k.attribute_id, e.retracted_at, f.redaction_state = 'required' OR f.restricted
+  coalesce(f.sensitivity, e.sensitivity), k.subject_id, k.attribute_id, e.retracted_at, f.redaction_state = 'required' OR f.restricted
 FROM memory_evidence e
   LEFT JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
   JOIN memory_factkey k ON k.tenant_id = e.tenant_id AND k.id = e.key_id

@@ -573,6 +573,34 @@ def test_what_a_more_trusted_writer_said_is_not_taken_back_by_a_less_trusted_one
     assert ledger.values() == ["Rome"]
 
 
+def test_what_is_above_a_writers_clearance_is_not_there_to_be_taken_back(ledger: Ledger, organisation: Any) -> None:
+    low = Ledger(organisation.agent("low", clearance="internal"))
+    sure = {"provenance": {"turn_id": "t", "tool_call_id": "c"}}
+    written = ledger.said("mira", "diagnosis", "flu", valid_from="2026-01-01T00:00:00Z", **sure)
+    ended = ledger.said("mira", "diagnosis", ended=True, valid_from="2026-02-01T00:00:00Z", **sure)
+    for path in (
+        f"/facts/{written['fact']['id']}/retract/",
+        f"/evidence/{written['evidence']}/retract/",
+        f"/evidence/{ended['evidence']}/retract/",
+    ):
+        assert low.post(path, {"reason": "other"}).status_code == 404
+    for wanted in (written["evidence"], ended["evidence"]):
+        refused = low.say("mira", "diagnosis", "cold", corrects=wanted, **sure)
+        assert (refused.status_code, refused.json()["code"]) == (422, "not_found")
+    assert ledger.values(attribute="diagnosis", valid_at="2026-01-15T00:00:00Z") == ["flu"]
+    assert ledger.values(attribute="diagnosis") == []
+
+
+def test_what_expired_cannot_be_taken_back_to_let_what_held_before_hold_again(ledger: Ledger) -> None:
+    ledger.said("mira", "city", "Rome", valid_from="2026-01-01T00:00:00Z")
+    brief = ledger.said("mira", "city", "Turin", valid_from="2026-02-01T00:00:00Z", retention=short_lived())
+    time.sleep(1.3)
+    for path in (f"/facts/{brief['fact']['id']}/retract/", f"/evidence/{brief['evidence']}/retract/"):
+        refused = ledger.post(path, {"reason": "other"})
+        assert (refused.status_code, refused.json()["code"]) == (409, "fact_ended")
+    assert ledger.values() == []
+
+
 def test_a_conflict_of_equals_is_asked_about_or_refused_as_the_policy_says(ledger: Ledger, organisation: Any) -> None:
     ledger.said("mira", "likes", "no", valid_from="2026-01-01T00:00:00Z")
     asked = ledger.said("mira", "likes", "yes", valid_from="2026-01-01T00:00:00Z", status=202)
