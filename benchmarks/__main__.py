@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,10 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     size = QUICK if chosen.quick else FULL
     found: list[Figure] = []
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    print(f"bench: {cores} cores, load {load:.1f}", flush=True)
+    if load > cores / 4:
+        print("bench: the machine is busy: these are not figures to quote", flush=True)
     try:
         with ground() as made:
             for name in chosen.only or MEASURES:

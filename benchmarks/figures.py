@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def interleaved(
-    jobs: dict[str, Callable[[int], Sequence[float]]], *, rounds: int, warm_up: int = 1
+    jobs: Mapping[str, Callable[[int], Sequence[float]]], *, rounds: int, warm_up: int = 1
 ) -> dict[str, float]:
     """Run every job once a round, in turn, and return of each the median over rounds of its median within a round.
 
@@ -88,7 +88,7 @@ def interleaved(
     """
     found: dict[str, list[float]] = {name: [] for name in jobs}
     for number in range(-warm_up, rounds):
-        for name in list(jobs) if number % 2 else list(reversed(jobs)):
+        for name in list(jobs)[:: 1 if number % 2 else -1]:
             measured = jobs[name](number + warm_up)
             if number >= 0:
                 found[name].append(statistics.median(measured))

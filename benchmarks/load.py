@@ -23,7 +23,7 @@ def main() -> None:
     for _ in range(job["connections"]):
         connection = socket.create_connection(("127.0.0.1", job["port"]))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.register(connection, selectors.EVENT_READ)
+        selector.register(connection, selectors.EVENT_READ, connection)
         held[connection] = b""
     began = perf_counter()
     for connection in held:
@@ -32,8 +32,7 @@ def main() -> None:
             connection.sendall(waiting.pop())
     while sent:
         for key, _ in selector.select():
-            connection = key.fileobj
-            assert isinstance(connection, socket.socket)
+            connection = key.data
             received = connection.recv(65536)
             if not received:
                 raise SystemExit("the server closed a connection")
