@@ -115,7 +115,8 @@ def alone(
         with connection.wrap_database_errors, connection.connection.pipeline():
             _take(role, tenant, clearance, actor, durable)
             cursor.execute(statement, parameters)  # type: ignore[arg-type]
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
 
 
 def current_tenant() -> UUID | None:
