@@ -11,6 +11,7 @@ from django.db import connection
 from prometheus_client import CollectorRegistry, Histogram, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from memory import outbox
 from tenants.isolation import Role, tenant_transaction
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -35,20 +36,14 @@ class _Database:
 
     def collect(self) -> Iterator[Metric]:
         with tenant_transaction(Role.FRONT, tenant=None), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'failed'),"
-                " coalesce(extract(epoch FROM clock_timestamp() - min(due_at) FILTER"
-                " (WHERE state = 'pending' AND due_at <= clock_timestamp())), 0)::float8"
-                " FROM memory_outboxentry"
-            )
-            pending, failed, lag = cursor.fetchone()
+            work = outbox.state()
             cursor.execute("SELECT count(*), coalesce(sum(seq), 0)::bigint FROM tenants_auditchain")
             chains, entries = cursor.fetchone()
             cursor.execute("SELECT count(*) FROM tenants_tenant")
             (tenants,) = cursor.fetchone()
-        yield GaugeMetricFamily("muniment_outbox_pending", "Work that waits to be done.", pending)
-        yield GaugeMetricFamily("muniment_outbox_failed", "Work that was given up.", failed)
-        yield GaugeMetricFamily("muniment_outbox_lag_seconds", "How long the oldest due work waits.", lag)
+        yield GaugeMetricFamily("muniment_outbox_pending", "Work that waits to be done.", work.pending)
+        yield GaugeMetricFamily("muniment_outbox_failed", "Work that was given up.", work.failed)
+        yield GaugeMetricFamily("muniment_outbox_lag_seconds", "How long the oldest due work waits.", work.lag_seconds)
         yield GaugeMetricFamily("muniment_audit_entries", "Entries of all audit chains.", entries)
         yield GaugeMetricFamily("muniment_audit_chains", "Audit chains.", chains)
         yield GaugeMetricFamily("muniment_tenants", "Tenants.", tenants)
