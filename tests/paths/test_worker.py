@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from config.celery import Doorbell, new_app
+from config.celery import RING_EVERY_SECONDS, Doorbell, new_app
 from config.environment import Environment
 from memory import outbox
 from tenants.beat import beat_is_alive
@@ -114,6 +114,7 @@ class Copy:
     def end(self) -> None:
         for process in self._started:
             process.kill()
+        time.sleep(2 * RING_EVERY_SECONDS)  # the last ring would make the queue anew
         with self.app.connection_for_write() as connection, connection.channel() as channel:
             channel.queue_delete(self.queue)  # type: ignore[attr-defined]
 
