@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from kombu import Exchange, Queue
 
 from config.celery import RING_EVERY_SECONDS, Doorbell, new_app
 from config.environment import Environment
@@ -82,6 +83,7 @@ class Copy:
 
     def __init__(self, broker: str, folder: Path) -> None:
         self.queue = f"test_{uuid4().hex[:12]}"
+        self.broker = broker
         self.folder = folder
         self._environment = {"MUNIMENT_BROKER_URL": BROKERS[broker], "MUNIMENT_HOME": os.environ["MUNIMENT_HOME"]}
         self._started: list[Process] = []
@@ -116,7 +118,13 @@ class Copy:
             process.kill()
         time.sleep(2 * RING_EVERY_SECONDS)  # the last ring would make the queue anew
         with self.app.connection_for_write() as connection, connection.channel() as channel:
-            channel.queue_delete(self.queue)  # type: ignore[attr-defined]
+            # Declared once more, since a connection deletes only what it knows to be bound.
+            queue = Queue(self.queue, Exchange(self.queue), routing_key=self.queue)(channel)
+            queue.declare()
+            queue.delete()
+            if self.broker == "redis":
+                for binding in (f"_kombu.binding.{self.queue}", f"_kombu.binding_permanent.{self.queue}"):
+                    channel.client.delete(binding)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
