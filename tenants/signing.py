@@ -42,7 +42,7 @@ class SignIn(AuthenticationForm):
 class PasswordChange(AdminOwnPasswordChangeForm):
     """A person's own new password: that column alone is written, which is all that the roles may write, and audited."""
 
-    def set_password_and_save(self, user: Any, password_field_name: str = "password1", commit: bool = True) -> Any:
+    def set_password_and_save(self, user: Any, password_field_name: str = "password1", commit: bool = True) -> Any:  # noqa: S107
         user.set_password(self.cleaned_data[password_field_name])
         if commit:
             user.save(update_fields=["password"])
