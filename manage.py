@@ -18,6 +18,7 @@ OFFLINE_COMMANDS = frozenset(
         "collectstatic",
         "findstatic",
         "diffsettings",
+        "evaluate",
     }
 )
 

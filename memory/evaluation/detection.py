@@ -116,7 +116,9 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
     outcome: dict[str, Any] = {
         "folder": folder.name,
         "rows": count,
-        "precision": _share(sum(right[kind] for kind in STRUCTURED), sum(right[kind] + wrong[kind] for kind in STRUCTURED)),
+        "precision": _share(
+            sum(right[kind] for kind in STRUCTURED), sum(right[kind] + wrong[kind] for kind in STRUCTURED)
+        ),
         "recall": _share(sum(hit[kind] for kind in STRUCTURED), sum(gold[kind] for kind in STRUCTURED)),
         "clean_flagged": _share(clean_flagged, clean),
         "clean_flagged_by_any": _share(clean_any, clean),
