@@ -113,7 +113,13 @@ def test_verifying_is_audited_and_exports_checkpoints_outside_the_database(tenan
     with tenant_transaction(Role.FRONT, tenant=None):
         entry = AuditEvent.objects.filter(chain=PLATFORM, action="audit.verified").latest("seq")
     assert entry.target_id == tenant.id
-    assert entry.numbers == {"chains": 1, "entries": found["chains"][0]["entries"], "bad": 0, "checkpoints": 1}
+    assert entry.numbers == {
+        "chains": 1,
+        "entries": found["chains"][0]["entries"],
+        "receipts": 0,
+        "bad": 0,
+        "checkpoints": 1,
+    }
 
 
 def test_a_bad_chain_is_named_with_exit_code_1_and_gets_no_checkpoint(tenant: Any, superuser: Any) -> None:

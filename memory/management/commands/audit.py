@@ -1,4 +1,4 @@
-"""`audit verify`: walk the audit chains and name the first entry that does not hold."""
+"""`audit verify`: walk the audit chains, and hold the sealed receipts against them; name the first that does not hold."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
+from memory.receipts import verify_receipts
 from tenants import secrets
 from tenants.audit import PLATFORM, Action, Event, append
 from tenants.errors import Missing
@@ -19,7 +20,7 @@ from tenants.verification import export, verify_all
 
 
 class Command(OperatorCommand):
-    help = "Verify the audit chains, and export signed checkpoints of them."
+    help = "Verify the audit chains and the receipts sealed into them; export signed checkpoints."
 
     def arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("act", choices=["verify"])
@@ -37,8 +38,14 @@ class Command(OperatorCommand):
                     raise Missing("tenant_unknown")
             findings = verify_all(log, only=only, known=slugs)
         bad = [finding for finding in findings if finding.bad is not None]
+        seals = {}
+        for tenant in slugs:
+            if only in (None, tenant):
+                with tenant_transaction(Role.WORKER, tenant=tenant):
+                    seals[tenant] = verify_receipts(tenant)
+        broken = [tenant for tenant, found in seals.items() if found.bad is not None]
         exported = 0
-        if options["checkpoint"] and not bad:
+        if options["checkpoint"] and not bad and not broken:
             exported = export(log, findings, now=now)
         with tenant_transaction(Role.FRONT, tenant=None):
             append(
@@ -47,12 +54,13 @@ class Command(OperatorCommand):
                         actor=OPERATOR,
                         action=Action.CHAINS_VERIFIED,
                         target_kind="audit_chain",
-                        target_id=bad[0].chain if bad else only or PLATFORM,
-                        reason=bad[0].code if bad else "sound",
+                        target_id=bad[0].chain if bad else broken[0] if broken else only or PLATFORM,
+                        reason=bad[0].code if bad else "receipts_differ" if broken else "sound",
                         numbers={
                             "chains": len(findings),
                             "entries": sum(finding.entries for finding in findings),
-                            "bad": len(bad),
+                            "bad": len(bad) + len(broken),
+                            "receipts": sum(found.receipts for found in seals.values()),
                             "checkpoints": exported,
                         },
                     )
@@ -60,7 +68,7 @@ class Command(OperatorCommand):
                 chain=PLATFORM,
             )
         return {
-            "sound": not bad,
+            "sound": not bad and not broken,
             "checkpoints": exported,
             "chains": [
                 {
@@ -72,6 +80,15 @@ class Command(OperatorCommand):
                 }
                 for finding in findings
             ],
+            "receipts": [
+                {
+                    "tenant": slugs[tenant],
+                    "sealed": found.receipts,
+                    "batches": found.batches,
+                    "first_bad": found.bad,
+                }
+                for tenant, found in seals.items()
+            ],
         }
 
     def lines(self, outcome: Mapping[str, Any]) -> list[str]:
@@ -80,6 +97,11 @@ class Command(OperatorCommand):
             f" {chain['verdict']}, {chain['entries']} entries"
             + ("" if chain["first_bad"] is None else f"; the first bad entry is {chain['first_bad']}")
             for chain in outcome["chains"]
+        ]
+        lines += [
+            f"{each['tenant']}: {each['sealed']} sealed receipts"
+            + ("" if each["first_bad"] is None else f"; those sealed by entry {each['first_bad']} differ")
+            for each in outcome["receipts"]
         ]
         return [*lines, f"checkpoints: {outcome['checkpoints']}"] if outcome["checkpoints"] else lines
 
