@@ -168,7 +168,7 @@ def _server_log() -> Check:
         "server log",
         not wrong,
         f"may show values: {', '.join(wrong)}" if wrong else "shows no values",
-        "ALTER SYSTEM SET " + ", ".join(f"{name} = {_QUIET[name]}" for name in wrong),
+        "".join(f"ALTER SYSTEM SET {name} = {_QUIET[name]}; " for name in wrong) + "SELECT pg_reload_conf()",
     )
 
 
