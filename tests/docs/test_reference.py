@@ -48,6 +48,17 @@ def test_every_audit_action_is_explained_and_nothing_else_is() -> None:
     assert sources.enum_values("tenants/audit.py", "Action") == _first_words("Audit actions")
 
 
+def test_every_detector_is_listed_in_its_group_and_nothing_else_is() -> None:
+    from policies.detection import DETECTORS
+
+    listed = {
+        (row[0].strip("`"), name)
+        for row in table_under(CODES, "Detectors")
+        for name in re.findall(r"`([^`]+)`", row[1])
+    }
+    assert listed == {(group.value, name) for name, group in DETECTORS.items()}
+
+
 def test_every_management_command_has_its_line_in_the_runbook() -> None:
     listed = {row[0].strip("`").split()[0] for row in table_under(RUNBOOK, "Commands")}
     assert listed == sources.commands()
