@@ -130,10 +130,14 @@ class Chain:
     closed: list[tuple[UUID, datetime]] = field(default_factory=list)
     deleted: list[UUID] = field(default_factory=list)
     finished: list[BeliefState] = field(default_factory=list)
+    #: What `last` found, while it stands: a thousand appends to a long chain look through it once.
+    _last: BeliefState | None = None
 
     def last(self) -> BeliefState | None:
         """The believed stretch that begins last."""
-        return max(self.held.values(), key=lambda belief: belief.valid_from, default=None)
+        if self._last is None:
+            self._last = max(self.held.values(), key=lambda belief: belief.valid_from, default=None)
+        return self._last
 
     def rivals(self, saying: Saying) -> list[Saying]:
         """Return the standing sayings of the same instant with another value. Raises `NotLoaded` where they matter."""
@@ -150,11 +154,13 @@ class Chain:
     def add(self, saying: Saying, at: datetime) -> Plan:
         """Let `saying` stand as known from `at`; return what that changed. Raises `NotLoaded` when it is no append."""
         change = None
+        appending = False
         # A chain with ends and no belief is one that begins now: the ends open its first stretches.
         begins = bool(self.sayings) and not self.held
         if not begins and (self.newest is None or self.newest < saying.valid_from):
             last = self.last()
             change = appended(None if last is None else last.held(), saying)
+            appending = change is not None
         if change is None:
             if self.sayings is None:
                 raise NotLoaded
@@ -163,7 +169,10 @@ class Chain:
             self.sayings[saying.id] = saying
         if self.newest is None or saying.valid_from > self.newest:
             self.newest = saying.valid_from
-        self._apply(change, at)
+        opened = self._apply(change, at)
+        if appending and opened:
+            # Nothing that stayed begins later than what an append opens.
+            self._last = max(opened, key=lambda belief: belief.valid_from)
         return change
 
     def replace(self, gone: Iterable[Hashable], saying: Saying | None, at: datetime) -> Plan:
@@ -182,7 +191,9 @@ class Chain:
     def _swept(self, sayings: Iterable[Saying]) -> Plan:
         return plan([belief.held() for belief in self.held.values()], stretches(sayings))
 
-    def _apply(self, change: Plan, at: datetime) -> None:
+    def _apply(self, change: Plan, at: datetime) -> list[BeliefState]:
+        if change.close or change.open:
+            self._last = None
         for each in change.close:
             belief = self.held.pop(each)
             if belief.believed_from == at:
@@ -194,6 +205,7 @@ class Chain:
                 self.finished.append(belief)
             else:
                 self.closed.append((belief.id, at))
+        opened = []
         for stretch in change.open:
             belief = BeliefState(
                 id=new_id(),
@@ -206,6 +218,8 @@ class Chain:
                 fresh=True,
             )
             self.held[belief.id] = belief
+            opened.append(belief)
+        return opened
 
     def fresh(self) -> list[BeliefState]:
         """Return the beliefs that the database does not have yet."""
