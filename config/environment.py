@@ -56,7 +56,7 @@ class Environment(BaseSettings):
         options: dict[str, Any] = {} if owner else {"server_side_binding": True, "prepare_threshold": 0}
         named = {name: parts.pop(name, "") for name in ("dbname", "user", "password", "host", "port")}
         return {
-            "ENGINE": "django.db.backends.postgresql",
+            "ENGINE": "config.database",
             "NAME": named["dbname"] or "muniment",
             "USER": named["user"],
             "PASSWORD": named["password"],

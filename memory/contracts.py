@@ -88,8 +88,8 @@ def _text(limit: int, *, empty: bool = False) -> Callable[[Any], str]:
 
 
 def subject_text(value: Any) -> str:
-    """Return a subject's key or alias in NFC: 1 to 200 characters without controls or line breaks, trimmed."""
-    text = _text(MAX_SUBJECT)(value).strip()
+    """Return a subject's key or alias in NFC, to the letter: 1 to 200 characters without controls or line breaks."""
+    text = _text(MAX_SUBJECT)(value)
     if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
         raise _refuse("control_character")
     return text
@@ -182,7 +182,7 @@ SubjectText = Annotated[
             "minLength": 1,
             "maxLength": MAX_SUBJECT,
             "pattern": r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$",
-            "description": "The subject's key or an alias, trimmed and in NFC.",
+            "description": "The subject's key or an alias, in NFC; spaces count.",
         }
     ),
 ]

@@ -136,10 +136,11 @@ def test_the_shipped_sample_gives_every_expected_answer() -> None:
     assert outcome["retractions"] == sum(each["op"] == "withdraw" for each in assertions)
 
 
-def test_values_and_names_that_the_ledger_trims_are_told_and_do_not_collide() -> None:
+def test_values_that_the_ledger_trims_are_told_and_names_that_differ_in_a_space_stay_apart() -> None:
     outcome, _ = replay(SAMPLE)
     named = [row["subject"] for row in rows(SAMPLE / "subjects.jsonl")]
-    assert outcome["subjects_renamed"] == sum(name != name.strip() for name in named) == 1
+    assert any(name != name.strip() for name in named)
+    assert outcome["subjects_renamed"] == 0
     assert outcome["values_trimmed"] == 4
 
 
