@@ -435,7 +435,7 @@ def test_c124_a_cursor_reaches_the_last_row_of_a_large_subject(ledger: Ledger, o
     )
     for name in names:
         items = [saying(attribute=name, value=f"{name} {number}") for number in range(1000)]
-        assert ledger.post("/facts/batch/", {"items": items}).status_code == 200
+        assert ledger.send("POST", "/facts/batch/", {"items": items}, sound=False).status_code == 200
     ids: list[str] = []
     query: dict[str, Any] = {"subject": "mira", "limit": 200}
     while True:
@@ -453,15 +453,20 @@ def test_c124_a_cursor_reaches_the_last_row_of_a_large_subject(ledger: Ledger, o
 def test_c130_thousands_of_versions_of_one_fact_are_a_row_each_and_writes_stay_quick(ledger: Ledger) -> None:
     for start in range(0, 10_000, 1000):
         items = [saying(value=f"city {number}") for number in range(start, start + 1000)]
-        assert ledger.post("/facts/batch/", {"items": items}).status_code == 200
+        assert ledger.send("POST", "/facts/batch/", {"items": items}, sound=False).status_code == 200
     (fact,) = ledger.facts(subject="mira")
     assert fact["value"] == "city 9999"
     began = time.perf_counter()
     for number in range(20):
         ledger.said("mira", "city", f"further {number}")
     assert (time.perf_counter() - began) / 20 < 0.2
-    history = ledger.walk(f"/facts/{ledger.facts(subject='mira')[0]['id']}/history/", limit=200)
-    assert len(history) == 10_020
+    current = ledger.facts(subject="mira")[0]["id"]
+    seen, cursor = 0, ""
+    while cursor is not None:
+        path = f"/facts/{current}/history/?limit=200" + (f"&cursor={cursor}" if cursor else "")
+        page = ledger.send("GET", path, sound=False).json()
+        seen, cursor = seen + len(page["results"]), page["next"]
+    assert seen == 10_020
 
 
 TYPES: list[tuple[str, dict[str, Any], list[tuple[Any, Any]], list[Any]]] = [
