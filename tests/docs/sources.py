@@ -19,7 +19,7 @@ _ANCHOR = re.compile(r"<a (?:id|name)=\"([^\"]+)\">")
 @cache
 def documents() -> tuple[Path, ...]:
     """Return every document of the project."""
-    return tuple(sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]))
+    return tuple(sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]))
 
 
 @cache
