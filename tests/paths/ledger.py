@@ -80,7 +80,7 @@ class Ledger:
 
     def say(self, subject: str = "mira", attribute: str = "city", value: Any = None, **rest: Any) -> Any:
         """Write one fact and return the response."""
-        headers = {name: rest.pop(name) for name in ("idempotency_key",) if name in rest}
+        headers: dict[str, Any] = {name: rest.pop(name) for name in ("idempotency_key",) if name in rest}
         return self.post("/facts/", saying(subject, attribute, value, **rest), **headers)
 
     def said(self, *arguments: Any, status: int = 201, **rest: Any) -> Any:

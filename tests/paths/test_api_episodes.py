@@ -119,7 +119,7 @@ def test_c115_a_nul_in_any_text_of_a_fact_is_refused_at_its_place(ledger: Ledger
 def test_equal_names_in_different_unicode_forms_are_one_subject(ledger: Ledger) -> None:
     ledger.said("Zoe\u0308", "city", "Rome")
     assert ledger.values("Zo\u00eb") == ["Rome"]
-    assert ledger.values("  Zo\u00eb ") == ["Rome"]
+    assert ledger.values(" Zo\u00eb") == []  # otherwise to the letter
 
 
 def test_c119_a_subject_is_found_by_its_exact_key_and_by_each_alias(ledger: Ledger) -> None:

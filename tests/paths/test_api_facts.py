@@ -3,6 +3,7 @@
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -125,7 +126,7 @@ def test_c041_many_values_at_once_leave_one_current_and_lose_none(ledger: Ledger
     def write(number: int) -> Any:
         return ledger.agent.api.send("POST", "/api/v1/facts/", saying(value=f"city {number}"))
 
-    answers = at_once([lambda number=number: write(number) for number in range(12)])
+    answers = at_once(partial(write, number) for number in range(12))
     assert {each.status_code for each in answers} == {201}
     (fact,) = ledger.facts(subject="mira")
     history = ledger.ok(f"/facts/{fact['id']}/history/")
@@ -580,7 +581,7 @@ def test_what_a_more_trusted_writer_said_is_not_taken_back_by_a_less_trusted_one
 
 def test_what_is_above_a_writers_clearance_is_not_there_to_be_taken_back(ledger: Ledger, organisation: Any) -> None:
     low = Ledger(organisation.agent("low", clearance="internal"))
-    sure = {"provenance": {"turn_id": "t", "tool_call_id": "c"}}
+    sure: dict[str, Any] = {"provenance": {"turn_id": "t", "tool_call_id": "c"}}
     written = ledger.said("mira", "diagnosis", "flu", valid_from="2026-01-01T00:00:00Z", **sure)
     ended = ledger.said("mira", "diagnosis", ended=True, valid_from="2026-02-01T00:00:00Z", **sure)
     for path in (
@@ -623,7 +624,7 @@ def test_a_conflict_of_equals_is_asked_about_or_refused_as_the_policy_says(ledge
 
 
 def test_a_weak_signal_waits_until_it_recurs(ledger: Ledger) -> None:
-    weak = {"confidence": 0.3}
+    weak: dict[str, Any] = {"confidence": 0.3}
     first = ledger.said("mira", "mood", "glad", provenance={"turn_id": "turn-1"}, status=202, **weak)
     assert first["verdict"] == "buffer"
     assert ledger.values(attribute="mood") == []
