@@ -75,7 +75,7 @@ class Ledger:
         assert response.status_code == 200, response.content
         return response.json()
 
-    def post(self, path: str, body: Any, **headers: str) -> Any:
+    def post(self, path: str, body: Any, **headers: Any) -> Any:
         return self.send("POST", path, body, **headers)
 
     def say(self, subject: str = "mira", attribute: str = "city", value: Any = None, **rest: Any) -> Any:
