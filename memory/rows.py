@@ -463,6 +463,11 @@ def _run(sql: str, columns: Sequence[Any], rows: int) -> None:
             cursor.execute(sql, columns)
 
 
+def _consents(fact: FactState) -> str | None:
+    # In one order, so that a fact and its payload are equal in it.
+    return None if fact.consent_ids is None else uuids(sorted(fact.consent_ids))
+
+
 def update_facts(tenant: UUID, facts: Sequence[FactState]) -> None:
     """Store what changed of stored facts."""
     _run(
@@ -472,7 +477,7 @@ def update_facts(tenant: UUID, facts: Sequence[FactState]) -> None:
             [fact.sensitivity for fact in facts],
             [fact.basis for fact in facts],
             [fact.expires_at for fact in facts],
-            [uuids(fact.consent_ids) for fact in facts],
+            [_consents(fact) for fact in facts],
             [fact.confirmed for fact in facts],
             [fact.confidence for fact in facts],
             [fact.evidence_count for fact in facts],
@@ -492,7 +497,7 @@ def update_payloads(tenant: UUID, rows: Sequence[tuple[FactState, UUID | None, b
             [fact.sensitivity for fact, _, _ in rows],
             [fact.basis for fact, _, _ in rows],
             [fact.expires_at for fact, _, _ in rows],
-            [uuids(fact.consent_ids) for fact, _, _ in rows],
+            [_consents(fact) for fact, _, _ in rows],
             [key for _, key, _ in rows],
             [sealed for _, _, sealed in rows],
             tenant,
