@@ -178,7 +178,7 @@ class Copy:
         self._once("migrate", ["manage.py", "migrate", "--noinput", "--verbosity", "0"], owner=True)
         self._start_children()
         self._wait_until_ready()
-        code = self._demonstrate()
+        code = self._demonstrate(ends=demo_only)
         if demo_only or self._stopping.is_set():
             return code
         if code != 0:
@@ -360,8 +360,9 @@ class Copy:
         finally:
             connection.close()
 
-    def _demonstrate(self) -> int:
-        return self._run_to_end(["-m", "config.demo"], self._environment, None)
+    def _demonstrate(self, *, ends: bool) -> int:
+        environment = self._environment | ({"MUNIMENT_DEMO_ENDS": "1"} if ends else {})
+        return self._run_to_end(["-m", "config.demo"], environment, None)
 
     def _analyse(self) -> None:
         """Give the planner figures about what was just written, rather than wait for autovacuum."""

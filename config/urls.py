@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from config.operations import healthz, metrics, readyz
 from tenants.pages import change_password, choose_tenant, sign_out
@@ -15,6 +16,7 @@ _API = [
 ]
 
 urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="admin:index")),
     path("healthz", healthz),
     path("readyz", readyz),
     path("metrics", metrics),

@@ -215,7 +215,8 @@ class PolicyDocument(Document):
     """A tenant's policy. Everything in it is checked when it is built; `decide` only walks it."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_\-]{0,63}$")
-    unknown_attribute: Literal["refuse", "ask"] = "refuse"
+    #: Asking about attributes that nobody has defined needs a desk at which they are; until then only refusing is offered.
+    unknown_attribute: Literal["refuse"] = "refuse"
     on_conflict: Literal["ask", "refuse"] = "ask"
     lifetimes: Lifetimes
     review_after: LifetimeText = Lifetime("P1Y")

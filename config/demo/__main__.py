@@ -193,7 +193,11 @@ def main() -> int:
         print(f"muniment: the demonstration failed: {failed}", file=sys.stderr)
         return 1
     base, key = f"http://127.0.0.1:{port}", made["key"]
-    print("\n".join(["", *lines, "", f"Admin: {base}/admin/"]))
+    print("\n".join(["", *lines, ""]))
+    if os.environ.get("MUNIMENT_DEMO_ENDS"):
+        print("That was all. `make run` tells the same and then serves: the admin, the API and its description.\n")
+        return 0
+    print(f"Admin: {base}/admin/")
     for name, password in made["people"].items():
         print(f"  {name:<10} {password}")
     auth = f'-H "Authorization: Api-Key {key}"'

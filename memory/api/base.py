@@ -1,5 +1,6 @@
 """What the endpoints of memory share: how a request may be repeated, and how an outcome is told."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -40,7 +41,9 @@ class MemoryView(GovernedView):
             return None
         # The route is a pattern: what the path fills in is part of what is asked.
         filled = "\n".join(str(value) for value in self.kwargs.values())
-        return Repeat(key, f"{self.route}\n{filled}", self.raw_body)
+        # The same request in other spelling (order of fields, spaces) is the same request.
+        body = json.dumps(self.request.data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return Repeat(key, f"{self.route}\n{filled}", body.encode("utf-8"))
 
     def told(self, outcome: Outcome) -> Response:
         """Answer with what one act came to, its fact as it stands now."""
