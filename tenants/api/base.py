@@ -168,8 +168,10 @@ def _has_written() -> bool:
     One that did not is committed rather than rolled back: psycopg forgets every prepared statement at a ROLLBACK, and a
     client that asks for what is not there would make all the others slow.
     """
-    if connection.needs_rollback or connection.connection.info.transaction_status != TransactionStatus.INTRANS:
+    status = connection.connection.info.transaction_status
+    if connection.needs_rollback or status not in (TransactionStatus.INTRANS, TransactionStatus.ACTIVE):
         return True
+    # ACTIVE: statements are under way in the transaction's stream. Should one have failed, this one is told.
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")
         row = cursor.fetchone()
