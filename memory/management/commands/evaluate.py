@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from memory.evaluation import detection
+from memory.evaluation import detection, extraction
 from tenants.management.command import OperatorCommand
 
 
@@ -16,31 +16,60 @@ class Command(OperatorCommand):
     help = "Measure a part of the system on a folder of labelled data."
 
     def arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("part", choices=["detection"])
-        parser.add_argument("folder", type=Path, help="detection: holds rows.jsonl (may be .gz)")
+        parser.add_argument("part", choices=["detection", "extraction"])
+        parser.add_argument(
+            "folder",
+            type=Path,
+            help="detection: holds rows.jsonl; extraction: schemas.jsonl and turns.jsonl (may be .gz)",
+        )
         parser.add_argument(
             "--show", action="store_true", help="show what was missed or a false alarm, which is content"
         )
 
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        part = {"detection": detection.evaluate, "extraction": extraction.evaluate}[options["part"]]
         try:
-            return detection.evaluate(options["folder"], show=options["show"])
-        except detection.RowsUnreadable as unreadable:
+            return part(options["folder"], show=options["show"])
+        except (detection.RowsUnreadable, extraction.DialoguesUnreadable) as unreadable:
             raise CommandError(f"the folder cannot be evaluated: {unreadable}") from None
 
     def lines(self, outcome: Mapping[str, Any]) -> list[str]:
-        lines = [
-            f"{outcome['folder']}: {outcome['rows']} rows, precision {outcome['precision']}, recall {outcome['recall']}, "
-            f"clean rows flagged {outcome['clean_flagged']} (by words and credentials too: {outcome['clean_flagged_by_any']})",
-            *(
-                f"  {kind}: recall {found['recall']} (exact {found['exact']}) of {found['labels']}, "
-                f"precision {found['precision']} of {found['found']}"
-                for kind, found in outcome["by_type"].items()
-            ),
-            f"  rows with one of these flagged: {outcome['sensitive_flagged']}",
-            f"  not looked for: {', '.join(f'{kind} {number}' for kind, number in outcome['not_looked_for'].items())}",
-            f"  microseconds a text: median {outcome['microseconds']['median']}, p95 {outcome['microseconds']['p95']}",
-        ]
+        lines = _extraction(outcome) if "by_source" in outcome else _detection(outcome)
         for sample in outcome.get("samples", ()):
             lines.append("  " + ", ".join(f"{name} {value!r}" for name, value in sample.items()))
         return lines
+
+
+def _detection(outcome: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{outcome['folder']}: {outcome['rows']} rows, precision {outcome['precision']}, recall {outcome['recall']}, "
+        f"clean rows flagged {outcome['clean_flagged']} (by words and credentials too: {outcome['clean_flagged_by_any']})",
+        *(
+            f"  {kind}: recall {found['recall']} (exact {found['exact']}) of {found['labels']}, "
+            f"precision {found['precision']} of {found['found']}"
+            for kind, found in outcome["by_type"].items()
+        ),
+        f"  rows with one of these flagged: {outcome['sensitive_flagged']}",
+        f"  not looked for: {', '.join(f'{kind} {number}' for kind, number in outcome['not_looked_for'].items())}",
+        f"  microseconds a text: median {outcome['microseconds']['median']}, p95 {outcome['microseconds']['p95']}",
+    ]
+
+
+def _extraction(outcome: Mapping[str, Any]) -> list[str]:
+    def figures(of: Mapping[str, Any]) -> str:
+        return (
+            f"precision {of['precision']} of {of['proposed']}, recall in the text {of['recall_text']}, "
+            f"recall {of['recall']} of {of['updates']}, silent turns broken {of['silent_share']} of {of['silent_turns']}"
+        )
+
+    return [
+        f"{outcome['folder']}: {outcome['turns']} turns, {outcome['attributes']} attributes: {figures(outcome)}",
+        *(f"  {source}: {figures(of)}" for source, of in outcome["by_source"].items()),
+        f"  recall by where: {', '.join(f'{where} {share}' for where, share in outcome['recall_by_where'].items())}",
+        "  right by confidence: "
+        + ", ".join(
+            f"{each['from']} and more: {each['right']} of {each['proposed']}" for each in outcome["confidence"]
+        ),
+        f"  rejected: {', '.join(f'{reason} {number}' for reason, number in outcome['rejected'].items()) or 'none'}",
+        f"  milliseconds a turn: median {outcome['milliseconds']['median']}, p95 {outcome['milliseconds']['p95']}",
+    ]
