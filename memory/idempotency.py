@@ -18,8 +18,8 @@ from tenants.secrets import keyring
 KEPT = timedelta(days=7)
 _FORGOTTEN_AT_ONCE = 1_000
 
-_WAIT = "SELECT set_config('lock_timeout', '5s', true)"
-_LOCK = "SELECT pg_advisory_xact_lock(%s)"
+_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK = "SELECT set_config('lock_timeout', '5s', true), pg_advisory_xact_lock(%s)"
 _LOOK = (
     "SELECT request_digest, outcome::text FROM memory_idempotencyrecord"
     " WHERE tenant_id = %s AND agent_id = %s AND key_digest = %s"
@@ -46,14 +46,15 @@ def earlier(actor: Actor, repeat: Repeat) -> list[Outcome] | None:
         sha256(b"idempotency" + actor.tenant.bytes + actor.id.bytes + key).digest()[:8], signed=True
     )
     with connection.cursor() as cursor:
-        cursor.execute(_WAIT)
         try:
             cursor.execute(_LOCK, [number])
-        except OperationalError:
+            # A statement of its own: the snapshot of the locking one is older than the lock.
+            cursor.execute(_LOOK, [actor.tenant, actor.id, key])
+            row = cursor.fetchone()
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
             raise Clash("in_progress") from None
-        # A statement of its own: the snapshot of the locking one is older than the lock.
-        cursor.execute(_LOOK, [actor.tenant, actor.id, key])
-        row = cursor.fetchone()
     if row is None:
         return None
     if bytes(row[0]) != keyring().request_digest(actor.tenant, repeat.route, repeat.body):
