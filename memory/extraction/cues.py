@@ -266,6 +266,7 @@ class Sheet:
 
     @property
     def name(self) -> str:
+        """The attribute's name."""
         return self.definition.name
 
 

