@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponseBase
 from psycopg.pq import TransactionStatus
 from rest_framework.exceptions import MethodNotAllowed
@@ -171,8 +171,11 @@ def _has_written() -> bool:
     status = connection.connection.info.transaction_status
     if connection.needs_rollback or status not in (TransactionStatus.INTRANS, TransactionStatus.ACTIVE):
         return True
-    # ACTIVE: statements are under way in the transaction's stream. Should one have failed, this one is told.
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")
-        row = cursor.fetchone()
+    # ACTIVE: statements are under way in the transaction's stream. Where one of them has failed, this one fails too.
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")
+            row = cursor.fetchone()
+    except DatabaseError:
+        return True
     return row is None or bool(row[0])
