@@ -542,7 +542,7 @@ class _Door:
             confirmed=source is SourceKind.CONFIRMATION,
             inferred=source is SourceKind.STATEMENT and act != "episode",
             declared=declared,
-            default=Sensitivity.INTERNAL if definition is None else definition.sensitivity,
+            default=Sensitivity.PERSONAL if definition is None else definition.sensitivity,
             detected=Sensitivity.PUBLIC,
             basis=basis,
             consent=consent,
