@@ -77,6 +77,8 @@ def configuration(level: str) -> None:
             "formatters": {
                 "lines": {
                     "()": structlog.stdlib.ProcessorFormatter,
+                    # Rendering a message would print its arguments, and of a query set fetch the rows.
+                    "use_get_message": False,
                     "foreign_pre_chain": [
                         structlog.stdlib.add_logger_name,
                         structlog.stdlib.add_log_level,
