@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.views import PasswordChangeView
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -40,7 +40,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @staff_member_required
-def change_password(request: HttpRequest) -> HttpResponse:
+def change_password(request: HttpRequest) -> HttpResponseBase:
     """Let a person replace their own password; the other sessions of theirs end with it."""
     view = PasswordChangeView.as_view(
         form_class=PasswordChange,
@@ -48,5 +48,4 @@ def change_password(request: HttpRequest) -> HttpResponse:
         template_name="registration/password_change_form.html",
         extra_context=admin.site.each_context(request),
     )
-    response: HttpResponse = view(request)
-    return response
+    return view(request)
