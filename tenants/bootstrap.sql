@@ -39,7 +39,7 @@ BEGIN
 END $$;
 
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
-GRANT USAGE ON SCHEMA public TO muniment_app, muniment_agent, muniment_writer, muniment_staff, muniment_worker,
+GRANT USAGE ON SCHEMA public TO muniment_agent, muniment_writer, muniment_staff, muniment_worker,
   muniment_front, muniment_chain, muniment_counter;
 GRANT USAGE, CREATE ON SCHEMA public TO muniment_owner WITH GRANT OPTION;
 

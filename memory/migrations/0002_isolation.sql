@@ -12,8 +12,12 @@ BEGIN
     EXECUTE format('ALTER TABLE %I ADD CONSTRAINT %I PRIMARY KEY (tenant_id, id)', t, t || '_pkey');
     EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
     EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
-    EXECUTE format('CREATE POLICY own_tenant ON %I TO muniment_writer, muniment_staff, muniment_worker'
-                   ' USING (tenant_id = muniment_tenant()) WITH CHECK (tenant_id = muniment_tenant())', t);
+    EXECUTE format('CREATE POLICY own_tenant ON %I TO %s'
+                   ' USING (tenant_id = muniment_tenant()) WITH CHECK (tenant_id = muniment_tenant())', t,
+                   -- Of content, names and proposals the background work sees nothing.
+                   CASE WHEN t IN ('memory_payload', 'memory_subjectidentifier', 'memory_episode', 'memory_candidate',
+                                   'memory_candidatesaying')
+                        THEN 'muniment_writer' ELSE 'muniment_writer, muniment_worker' END);
   END LOOP;
   FOREACH t IN ARRAY ARRAY['memory_payload', 'memory_episode', 'memory_fact', 'memory_evidence', 'memory_candidate'] LOOP
     EXECUTE format('ALTER TABLE %I ADD CONSTRAINT %I CHECK (sensitivity BETWEEN 0 AND 3)', t, substr(t, 8) || '_class_known');
@@ -232,7 +236,7 @@ CREATE FUNCTION consent_stands(ids uuid[]) RETURNS boolean LANGUAGE sql STABLE P
   RETURN (SELECT bool_or(c.withdrawn_at IS NULL) FROM policies_consent c
           WHERE c.tenant_id = muniment_tenant() AND c.id = ANY (ids));
 REVOKE ALL ON FUNCTION consent_stands(uuid[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION consent_stands(uuid[]) TO muniment_agent, muniment_writer, muniment_staff, muniment_worker, muniment_counter;
+GRANT EXECUTE ON FUNCTION consent_stands(uuid[]) TO muniment_agent, muniment_writer, muniment_worker, muniment_counter;
 
 DO $$
 DECLARE
@@ -264,8 +268,9 @@ GRANT SELECT ON memory_payload, memory_subject, memory_subjectidentifier, memory
 GRANT INSERT ON memory_receipt TO muniment_agent;
 
 GRANT SELECT ON memory_payload, memory_subject, memory_subjectidentifier, memory_episode, memory_factkey, memory_fact,
-  memory_evidence, memory_belief, memory_candidate, memory_candidatesaying, memory_receipt, memory_outboxentry
-  TO muniment_writer, muniment_staff, muniment_worker;
+  memory_evidence, memory_belief, memory_candidate, memory_candidatesaying TO muniment_writer;
+GRANT SELECT ON memory_subject, memory_factkey, memory_fact, memory_evidence, memory_belief, memory_receipt, memory_outboxentry
+  TO muniment_worker;
 GRANT INSERT ON memory_payload, memory_subject, memory_subjectidentifier, memory_episode, memory_factkey, memory_fact,
   memory_evidence, memory_belief, memory_candidate, memory_candidatesaying, memory_receipt, memory_outboxentry
   TO muniment_writer;
@@ -278,9 +283,9 @@ GRANT UPDATE (sensitivity, basis, expires_at, confirmed, confidence, evidence_co
 GRANT UPDATE (sensitivity, basis, expires_at, consent_ids, key_id, clear, sealed) ON memory_payload TO muniment_writer;
 GRANT UPDATE (retracted_at, retracted_by, retraction_reason) ON memory_evidence TO muniment_writer;
 GRANT UPDATE (believed_to), DELETE ON memory_belief TO muniment_writer;
-GRANT UPDATE (state, occurrences, sensitivity, basis, expires_at, decided_at, decided_by, decision_reason, evidence_id)
+GRANT UPDATE (state, occurrences, sensitivity, decided_at, decided_by, decision_reason, evidence_id)
   ON memory_candidate TO muniment_writer;
-GRANT INSERT ON memory_outboxentry, memory_receipt TO muniment_worker;
+GRANT INSERT ON memory_outboxentry TO muniment_worker;
 GRANT UPDATE (sealed_seq) ON memory_receipt TO muniment_worker;
 GRANT UPDATE (state, attempts, due_at, done_at, failure) ON memory_outboxentry TO muniment_worker;
 GRANT DELETE ON memory_outboxentry TO muniment_worker;
@@ -304,7 +309,7 @@ CREATE FUNCTION withheld_reason(p_fact uuid) RETURNS text
   FROM public.memory_fact f WHERE f.tenant_id = public.muniment_tenant() AND f.id = p_fact
 $$;
 REVOKE ALL ON FUNCTION withheld_reason(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION withheld_reason(uuid) TO muniment_agent, muniment_staff;
+GRANT EXECUTE ON FUNCTION withheld_reason(uuid) TO muniment_agent;
 CREATE POLICY counts ON memory_fact FOR SELECT TO muniment_counter USING (tenant_id = muniment_tenant());
 CREATE POLICY counts ON policies_consent FOR SELECT TO muniment_counter USING (tenant_id = muniment_tenant());
 GRANT SELECT ON memory_fact, policies_consent TO muniment_counter;

@@ -14,8 +14,12 @@ BEGIN
       'policies_consent', 'policies_historicalattribute', 'policies_historicalpolicy'] LOOP
     EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
     EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
-    EXECUTE format('CREATE POLICY own_tenant ON %I TO muniment_agent, muniment_writer, muniment_staff, muniment_worker'
-                   ' USING (tenant_id = muniment_tenant()) WITH CHECK (tenant_id = muniment_tenant())', t);
+    EXECUTE format('CREATE POLICY own_tenant ON %I TO %s'
+                   ' USING (tenant_id = muniment_tenant()) WITH CHECK (tenant_id = muniment_tenant())', t,
+                   CASE WHEN t LIKE '%historical%' THEN 'muniment_staff'
+                        WHEN t = 'policies_consent' THEN 'muniment_agent, muniment_writer, muniment_worker'
+                        WHEN t = 'policies_attribute' THEN 'muniment_agent, muniment_writer, muniment_staff, muniment_worker'
+                        ELSE 'muniment_agent, muniment_writer, muniment_staff' END);
   END LOOP;
 END $$;
 
@@ -70,10 +74,12 @@ BEGIN
 END $$;
 CREATE TRIGGER consent_frozen BEFORE UPDATE ON policies_consent FOR EACH ROW EXECUTE FUNCTION consent_frozen();
 
-GRANT SELECT ON policies_attribute, policies_attributeversion, policies_policy, policies_policyversion, policies_consent
-  TO muniment_agent, muniment_writer, muniment_staff, muniment_worker;
+GRANT SELECT ON policies_attribute, policies_attributeversion, policies_policy, policies_policyversion
+  TO muniment_agent, muniment_writer, muniment_staff;
+GRANT SELECT ON policies_attribute TO muniment_worker;
+GRANT SELECT ON policies_consent TO muniment_agent, muniment_writer, muniment_worker;
 GRANT INSERT ON policies_attribute, policies_attributeversion, policies_policy, policies_policyversion TO muniment_staff;
 GRANT UPDATE (state) ON policies_attributeversion, policies_policyversion TO muniment_staff;
 GRANT SELECT, INSERT ON policies_historicalattribute, policies_historicalpolicy TO muniment_staff;
 GRANT INSERT, UPDATE (lock_no) ON policies_consent TO muniment_writer;
-GRANT UPDATE (withdrawn_at, lock_no) ON policies_consent TO muniment_worker;
+GRANT UPDATE (withdrawn_at) ON policies_consent TO muniment_worker;

@@ -15,7 +15,7 @@ from policies.definitions import load_definitions
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
 from tenants.actors import Actor, ActorKind, Scope
-from tenants.isolation import Role, Rollback, tenant_transaction
+from tenants.isolation import Role, Rollback, assume, tenant_transaction
 from tests.organisation import STARTER, Organisation, new_organisation
 
 #: Long past on any clock, so that no test depends on today.
@@ -266,8 +266,12 @@ class Doors:
         with self.reading(actor):
             return recall.fact(actor, fact)
 
-    def sql(self, statement: str, *parameters: Any, role: Role = Role.STAFF) -> list[tuple[Any, ...]]:
-        """Rows of this tenant, expired and hidden ones included."""
+    def sql(self, statement: str, *parameters: Any, role: Role | None = None) -> list[tuple[Any, ...]]:
+        """Rows of this tenant, expired and hidden ones included, under the role that may read them."""
+        seen_by_worker = (
+            any(f"memory_{table}" in statement for table in ("receipt", "outboxentry")) or "audit" in statement
+        )
+        role = role or (Role.WORKER if seen_by_worker else Role.WRITER)
         with tenant_transaction(role, tenant=self.id, clearance=3):
             return rows.fetch(statement, list(parameters))
 
@@ -297,8 +301,7 @@ class Doors:
                 for name in ("evidence", "belief", "candidate", "candidatesaying", "receipt", "outboxentry")
             ),
         ]
-        chosen = ", ".join(f"(SELECT count(*) FROM {table})" for table in tables)
-        return dict(zip(tables, self.sql(f"SELECT {chosen}")[0], strict=True))
+        return {table: self.sql(f"SELECT count(*) FROM {table}")[0][0] for table in tables}
 
 
 # what must hold, by SQL -------------------------------------------------------------------------------------------------
@@ -306,7 +309,7 @@ class Doors:
 
 def assert_sound(doors: Doors) -> None:
     """Fail unless the tenant's ledger obeys what section 2 and 5.1 of the design promise, as its tables tell it."""
-    with tenant_transaction(Role.STAFF, tenant=doors.id, clearance=3):
+    with tenant_transaction(Role.WRITER, tenant=doors.id, clearance=3):
         for name, statement in _BROKEN.items():
             broken = rows.fetch(statement, [])
             assert not broken, (name, broken[:3])
@@ -329,6 +332,7 @@ def assert_sound(doors: Doors) -> None:
                 assert sorted(held.get(chain, []), key=_start) == wanted[chain]
             else:
                 assert all(stretch.value is None for stretch in held[chain])
+        assume(Role.FRONT, tenant=doors.id)
         assert rows.fetch("SELECT bad FROM audit_first_bad(%s, 1, 1000000)", [doors.id]) == [(None,)]
 
 

@@ -10,7 +10,6 @@ from memory import remember
 from memory.outcomes import Asked, Denied, EpisodeKept, Repeat, Retracted, Written
 from tenants.actors import Scope
 from tenants.errors import Clash, Forbidden, Missing
-from tenants.isolation import Role
 from tests.memory.doors import MICROSECOND, Doors, assert_sound, day
 
 
@@ -493,11 +492,11 @@ def test_sayings_that_stand_at_once_are_reconciled_in_any_order_of_their_instant
     assert found == ["sad", "merry", "merry", "bored", "merry"]
 
 
-def test_a_lapsed_proposal_to_take_back_makes_way_for_a_new_one(doors: Doors) -> None:
+def test_a_lapsed_proposal_to_take_back_makes_way_for_a_new_one(doors: Doors, superuser: Any) -> None:
     confirmed = doors.decide(doors.say("checked", "yes", 1).candidate)
     asked = doors.retract(fact=confirmed.fact)
     assert doors.retract(fact=confirmed.fact).candidate == asked.candidate
-    _lapse(doors, asked.candidate)
+    _lapse(superuser, asked.candidate)
     again = doors.retract(fact=confirmed.fact)
     assert again.candidate != asked.candidate
     doors.decide(again.candidate)
@@ -522,11 +521,9 @@ def test_a_proposed_value_follows_the_class_of_its_highest_saying(doors: Doors) 
     assert found == [(3, 3, None)]
 
 
-def _lapse(doors: Doors, candidate: Any) -> None:
-    doors.sql(
-        "UPDATE memory_candidate SET expires_at = clock_timestamp() - interval '1 s' WHERE id = %s RETURNING id",
-        candidate,
-        role=Role.WRITER,
+def _lapse(superuser: Any, candidate: Any) -> None:
+    superuser.execute(
+        "UPDATE memory_candidate SET expires_at = clock_timestamp() - interval '1 s' WHERE id = %s", [candidate]
     )
 
 
@@ -548,10 +545,10 @@ def test_a_weak_signal_waits_until_it_came_from_enough_distinct_episodes(doors: 
     assert doors.sql("SELECT state FROM memory_candidate") == [("promoted",)]
 
 
-def test_a_buffered_proposal_expires_and_does_not_count_afterwards(doors: Doors) -> None:
+def test_a_buffered_proposal_expires_and_does_not_count_afterwards(doors: Doors, superuser: Any) -> None:
     first = doors.say("mood", "merry", 1, confidence=0.3)
     doors.say("mood", "merry", 1, confidence=0.3)
-    _lapse(doors, first.candidate)
+    _lapse(superuser, first.candidate)
     again = doors.say("mood", "merry", 1, confidence=0.3)
     assert isinstance(again, Asked)
     assert again.candidate != first.candidate
