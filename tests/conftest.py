@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.pq import PipelineStatus
 
 from tests.database_plugin import Servers
 
@@ -82,6 +83,7 @@ def _nothing_stays_taken(request: pytest.FixtureRequest) -> Iterator[None]:
     if connection.connection is None or connection.connection.closed:
         return
     assert not connection.in_atomic_block
+    assert connection.connection.pgconn.pipeline_status == PipelineStatus.OFF
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user::text, coalesce(current_setting('muniment.tenant', true), '')")
         assert cursor.fetchone() == ("muniment_app", "")

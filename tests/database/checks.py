@@ -1,0 +1,786 @@
+"""A compact set of checks on a prepared two-tenant database.
+
+`ACTS` are legitimate acts, done through the doors under the real roles: each raises when the database refuses it or
+gives less than it should. `leak` tries what no role may: it returns what came through. Together they notice every policy
+and every grant that is missing, and every policy that lets through too much.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.test import Client
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from memory import consent, endings, idempotency, outbox, recall, receipts, remember
+from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
+from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
+from policies import catalogue
+from policies.definitions import load_definitions
+from policies.publishing import publish_attributes, publish_policy
+from policies.rules import policy_document
+from tenants.actors import Actor, ActorKind, MemberRole, Scope
+from tenants.authentication import authenticate
+from tenants.errors import Unauthenticated
+from tenants.examination import missing_migrations
+from tenants.isolation import Role, tenant_transaction
+from tenants.models import PLATFORM, User
+from tenants.registry import OPERATOR, create_agent, create_member, create_tenant, issue_key, revoke_key, rotate_key
+from tenants.verification import chains, verify
+from tests.organisation import PASSWORD, STARTER, Organisation, Person, Registered, new_organisation
+
+ATTRIBUTES = json.dumps(
+    [
+        {"name": "deadline", "schema": {"type": "string", "format": "date"}},
+        {"name": "colour", "schema": {"type": "string"}, "sensitivity": "public", "conflict": "review"},
+        {"name": "tag", "schema": {"type": "string"}, "sensitivity": "internal", "cardinality": "multi"},
+        {"name": "plan", "schema": {"type": "string"}, "sensitivity": "internal", "recurrence": {"count": 2, "days": 30}},
+        {"name": "illness", "schema": {"type": "string"}, "sensitivity": "restricted"},
+    ]
+)  # fmt: skip
+
+
+@dataclass
+class World:
+    """Two tenants with the same kinds of rows, and a session that no policy binds, to prepare them."""
+
+    here: Organisation
+    there: Organisation
+    agent: Registered
+    stranger: Registered
+    person: Person
+    superuser: psycopg.Connection[Any]
+    #: Of each governed table in `here`: the id that an agent of clearance internal sees, and the hidden ones by reason.
+    shown: dict[str, UUID] = field(default_factory=dict)
+    hidden: dict[str, dict[str, UUID]] = field(default_factory=dict)
+
+    @property
+    def tenant(self) -> UUID:
+        return self.here.id
+
+    def settle(self) -> None:
+        """Forget work that failed, so that the next act is not blamed for it."""
+        self.superuser.execute("DELETE FROM memory_outboxentry WHERE tenant_id = %s AND state <> 'done'", [self.tenant])
+        connection.close_if_unusable_or_obsolete()
+
+    def age(self, statement: str, *parameters: Any) -> None:
+        """Change what no role may: when something was done, or until when it may stay."""
+        self.superuser.execute(statement, parameters)
+
+
+def new_world(superuser: psycopg.Connection[Any]) -> World:
+    """Make the two tenants and let every act happen once in each."""
+    # What other tests left to do would be done here, at length.
+    superuser.execute("DELETE FROM memory_outboxentry WHERE state = 'pending'")
+    made = []
+    for _ in range(2):
+        organisation = new_organisation()
+        operator = Actor(kind=ActorKind.OPERATOR, id=OPERATOR.id, tenant=organisation.id)
+        with tenant_transaction(Role.STAFF, tenant=organisation.id):
+            publish_attributes(operator, load_definitions(ATTRIBUTES), now=datetime.now(UTC))
+        made.append(organisation)
+    here, there = made
+    world = World(here, there, here.agent("a"), there.agent("a"), here.person(MemberRole.AUDITOR), superuser)
+    other = World(there, here, world.stranger, world.agent, there.person(MemberRole.AUDITOR), superuser)
+    for act in ACTS.values():
+        act(other)
+        act(world)
+    hide_rows(world)
+    return world
+
+
+def named() -> str:
+    """Return a subject's key that nobody has yet."""
+    return f"subject {uuid4().hex}"
+
+
+def body(attribute: str, value: Any, **more: Any) -> FactBody:
+    """Return one saying."""
+    given = {"subject": more.pop("subject", None) or named(), "attribute": attribute, "provenance": {"turn_id": "t1"}}
+    return parse(FactBody, {**given, **({} if value is None else {"value": value}), **more})
+
+
+@contextmanager
+def writing(world: World, *, actor: Actor | None = None) -> Iterator[Actor]:
+    """Open the write door's transaction."""
+    who = actor or world.agent.actor
+    catalogue._cache.clear()
+    with tenant_transaction(Role.WRITER, tenant=world.tenant, clearance=who.clearance, actor=who.id):
+        yield who
+
+
+@contextmanager
+def reading(world: World, *, clearance: int = 3) -> Iterator[Actor]:
+    """Open the read door's transaction."""
+    catalogue._cache.clear()
+    with tenant_transaction(Role.AGENT, tenant=world.tenant, clearance=clearance, actor=world.agent.actor.id):
+        yield world.agent.actor
+
+
+@contextmanager
+def working(world: World) -> Iterator[None]:
+    """Open the background work's transaction."""
+    with tenant_transaction(Role.WORKER, tenant=world.tenant):
+        yield
+
+
+def write(world: World, *bodies: FactBody, batch: bool = False, repeat: Repeat | None = None) -> list[Any]:
+    """Write sayings; raise where one is denied."""
+    with writing(world) as actor:
+        outcomes = remember.facts(actor, bodies, batch=batch or len(bodies) > 1, repeat=repeat)
+    for outcome in outcomes:
+        assert not isinstance(outcome, Denied), outcome.code
+    return outcomes
+
+
+# legitimate acts ------------------------------------------------------------------------------------------------------
+
+
+def set_up_a_tenant(world: World) -> None:
+    now = datetime.now(UTC)
+    with tenant_transaction(Role.FRONT, tenant=None):
+        tenant = create_tenant(f"t-{uuid4().hex[:16]}", by=OPERATOR, now=now)
+        agent = create_agent(tenant.id, "one", clearance=3, trust=50, purposes=("support",), by=OPERATOR, now=now)
+        key = issue_key(agent, scopes=frozenset(Scope), expires_at=now + timedelta(days=1), by=OPERATOR, now=now)
+        rotated = rotate_key(key.key, overlap=timedelta(hours=1), by=OPERATOR, now=now)
+        name = f"person-{uuid4().hex[:8]}"
+        create_member(tenant.id, name, MemberRole.REVIEWER, password=PASSWORD, by=OPERATOR, now=now)
+        create_member(tenant.id, name, MemberRole.APPROVER, by=OPERATOR, now=now)
+    assert authenticate(f"Api-Key {rotated.text}", now).tenant == tenant.id
+    row = world.superuser.execute(
+        "SELECT last_used_at FROM tenants_agentkey WHERE id = %s", [rotated.key.id]
+    ).fetchone()
+    assert row is not None
+    assert row[0] == now
+    with tenant_transaction(Role.FRONT, tenant=tenant.id):
+        revoke_key(rotated.key, by=OPERATOR, now=now)
+    with pytest.raises(Unauthenticated, match="key_revoked"):
+        authenticate(f"Api-Key {rotated.text}", now)
+
+
+def let_staff_register(world: World) -> None:
+    """What the admin does in its own tenant."""
+    now, person = datetime.now(UTC), world.person.actor
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=person.id):
+        agent = create_agent(world.tenant, f"agent {uuid4().hex}", clearance=1, by=person, now=now)
+        issued = issue_key(agent, scopes=[Scope.READ], by=person, now=now)
+        rotated = rotate_key(issued.key, overlap=timedelta(hours=1), by=person, now=now)
+        revoke_key(rotated.key, by=person, now=now)
+
+
+def publish(world: World) -> None:
+    now = datetime.now(UTC)
+    operator = Actor(kind=ActorKind.OPERATOR, id=OPERATOR.id, tenant=world.tenant)
+    name = f"colour_{uuid4().hex[:8]}"
+    policy = json.loads(STARTER.read_text(encoding="utf-8"))
+    for limit in ("P1Y", "P2Y"):
+        definitions = [{"name": name, "schema": {"type": "string", "maxLength": int(limit[1])}}]
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=OPERATOR.id):
+            found = publish_attributes(operator, load_definitions(json.dumps(definitions)), now=now)
+            assert found[0].outcome != "unchanged"
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=OPERATOR.id):
+            document = policy_document({**policy, "name": name if limit == "P1Y" else "starter", "review_after": limit})
+            publish_policy(operator, document, now=now)
+        catalogue._cache.clear()
+        with reading(world):
+            in_force = catalogue.catalogue(world.tenant)
+        assert name in in_force.attributes
+
+
+def write_and_read(world: World) -> None:
+    subject = named()
+    new, later, late = [
+        write(world, body("deadline", day, subject=subject, valid_from=f"2026-0{month}-01T09:00:00Z"))[0]
+        for day, month in (("2026-07-15", 3), ("2026-06-30", 5), ("2026-08-01", 1))
+    ]
+    assert (new.change, later.change, late.change) == ("new", "update", "late")
+    # Said again under a higher class: the fact and its payload are governed anew.
+    again = write(
+        world,
+        body("deadline", "2026-06-30", subject=subject, sensitivity="restricted", confidence=0.9,
+             valid_from="2026-05-02T09:00:00Z"),
+    )[0]  # fmt: skip
+    assert again.change == "no_change"
+    with reading(world) as actor:
+        page = recall.facts(actor, subject=subject, attribute="deadline")
+        assert [each["value"] for each in page.results] == ["2026-06-30"]
+        assert page.results[0]["supersedes"] is not None
+        past = recall.facts(actor, subject=subject, attribute="deadline", valid_at=datetime(2026, 4, 1, tzinfo=UTC))
+        assert [each["value"] for each in past.results] == ["2026-07-15"]
+        assert recall.profile(actor, subject).results
+        assert recall.fact(actor, later.fact)["id"] == later.fact
+        assert len(recall.history(actor, later.fact)["results"]) == 4
+        assert recall.lineage(actor, later.fact)["sources"]
+    with reading(world, clearance=1) as actor:
+        page = recall.facts(actor, subject=subject, attribute="deadline")
+        assert page.results == []
+        assert page.withheld == {"above_clearance": 1}
+
+
+def seal_what_was_clear(world: World) -> None:
+    subject = named()
+    said = write(world, body("colour", "green", subject=subject))[0]
+    write(world, body("colour", "green", subject=subject, sensitivity="personal"))
+    row = world.superuser.execute(
+        "SELECT p.clear IS NULL, p.sealed IS NOT NULL, p.key_id IS NOT NULL, p.sensitivity = 2 FROM memory_fact f"
+        " JOIN memory_payload p ON p.id = f.payload_id WHERE f.id = %s", [said.fact]
+    ).fetchone()  # fmt: skip
+    assert row == (True, True, True, True)
+
+
+def correct_and_retract(world: World) -> None:
+    subject = named()
+    first, second = (
+        write(world, body("deadline", day, subject=subject, valid_from=f"2026-0{month}-01T09:00:00Z"))[0]
+        for day, month in (("2026-07-15", 1), ("2026-06-30", 2))
+    )
+    right = write(world, body("deadline", "2026-07-01", subject=subject, corrects=str(first.evidence)))[0]
+    assert right.change == "corrected"
+    with writing(world) as actor:
+        taken = remember.retract(actor, fact=second.fact, reason="duplicate")
+    assert isinstance(taken, Retracted)
+    with reading(world) as actor:
+        assert recall.facts(actor, subject=subject, attribute="deadline").results[0]["value"] == "2026-07-01"
+
+
+def undo_at_one_instant(world: World) -> None:
+    """Two imports of one instant: what the first opened was never believed, and is taken out."""
+    subject, instant = named(), "2026-02-01T09:00:00Z"
+    first, _ = (
+        write(world, body("deadline", day, subject=subject, recorded_at=instant, valid_from=start))[0]
+        for day, start in (("2026-07-15", "2026-01-01T00:00:00Z"), ("2026-06-30", "2026-01-02T00:00:00Z"))
+    )
+    opened = world.superuser.execute(
+        "SELECT count(*), count(*) FILTER (WHERE valid_to IS NULL) FROM memory_belief b"
+        " WHERE b.key_id = (SELECT key_id FROM memory_evidence e WHERE e.id = %s)", [first.evidence]
+    ).fetchone()  # fmt: skip
+    assert opened == (2, 1)
+
+
+def write_many(world: World) -> None:
+    subject = named()
+    outcomes = write(world, *(body("tag", f"t{number}", subject=subject) for number in range(3)))
+    assert all(isinstance(each, Written) for each in outcomes)
+    write(world, body("tag", "t1", subject=subject, ended=True))
+    with reading(world) as actor:
+        assert {each["value"] for each in recall.facts(actor, subject=subject).results} == {"t0", "t2"}
+
+
+def keep_an_episode(world: World) -> None:
+    subject = named()
+    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+            "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    with writing(world) as actor:
+        again: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    assert (kept.id, again.repeated) == (again.id, True)
+    provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "deadline is 2026-07-15"}
+    said = write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))[0]
+    with reading(world) as actor:
+        assert recall.episode(actor, kept.id)["facts"] == [said.fact]
+        source = recall.lineage(actor, said.fact)["sources"][0]
+        assert source["provenance"]["quote"] == "deadline is 2026-07-15"
+
+
+def propose_and_decide(world: World) -> None:
+    subject = named()
+    rivals = [body("colour", colour, subject=subject, valid_from="2026-01-01T00:00:00Z") for colour in ("red", "blue")]
+    write(world, rivals[0])
+    asked = [write(world, rivals[1])[0] for _ in range(2)]
+    assert isinstance(asked[0], Asked)
+    assert asked[0].candidate == asked[1].candidate
+    with reading(world) as actor:
+        assert recall.candidate(actor, asked[0].candidate)["value"] == "blue"
+        assert recall.candidates(actor, state="asked")["results"]
+    with writing(world, actor=world.person.actor) as person:
+        decided: Any = remember.decide_candidate(person, asked[0].candidate, accept=True, reason="checked")
+    assert isinstance(decided, Written), decided
+    with reading(world) as actor:
+        assert recall.facts(actor, subject=subject, attribute="colour").results[0]["value"] == "blue"
+    # A weak signal waits until it recurs.
+    weak = [write(world, body("plan", "basic", subject=subject, confidence=0.2))[0]]
+    assert isinstance(weak[0], Asked)
+
+
+def name_a_subject(world: World) -> None:
+    key, alias = named(), named()
+    with writing(world) as actor:
+        made = remember.subject(actor, parse(SubjectBody, {"key": key, "aliases": [alias]}))
+    write(world, body("deadline", "2026-07-15", subject=alias))
+    with reading(world) as actor:
+        assert recall.facts(actor, subject=key).results
+    assert made.taken == 0
+
+
+def consent_and_withdraw(world: World) -> None:
+    subject, ref = named(), f"c-{uuid4().hex}"
+    given = parse(ConsentBody, {"subject": subject, "ref": ref, "purposes": ["support"]})
+    with writing(world) as actor:
+        kept = consent.grant(actor, given)
+    with writing(world) as actor:
+        assert consent.grant(actor, given).id == kept.id
+    said = write(
+        world,
+        body("deadline", "2026-07-15", subject=subject, provenance={"turn_id": "t1", "consent_ref": ref},
+             retention={"basis": "consent"}),
+    )[0]  # fmt: skip
+    with reading(world) as actor:
+        assert len(recall.facts(actor, subject=subject).results) == 1
+        assert recall.history(actor, said.fact)["results"][0]["provenance"]["consent_ref"] == ref
+    with writing(world) as actor:
+        consent.withdraw(actor, ref)
+        assert consent.shown(actor, kept.id)["withdrawn_at"] is not None
+    with reading(world) as actor:
+        page = recall.facts(actor, subject=subject)
+        assert (page.results, page.withheld) == ([], {"consent": 1})
+    drain(world)
+    row = world.superuser.execute("SELECT ended_by FROM memory_fact WHERE id = %s", [said.fact]).fetchone()
+    assert row == ("consent_withdrawn",)
+
+
+def count_what_is_withheld(world: World) -> None:
+    """Each reason is told apart: what expired under a consent that stands is not withheld for want of consent."""
+    subject, ref = named(), f"c-{uuid4().hex}"
+    with writing(world) as actor:
+        consent.grant(actor, parse(ConsentBody, {"subject": subject, "ref": ref, "purposes": ["support"]}))
+    said = write(
+        world,
+        body("deadline", "2026-07-15", subject=subject, provenance={"turn_id": "t1", "consent_ref": ref},
+             retention={"basis": "consent"}),
+    )[0]  # fmt: skip
+    expire(world, said.fact)
+    with reading(world) as actor:
+        assert recall.facts(actor, subject=subject).withheld == {"expired": 1}
+
+
+def repeat_a_request(world: World) -> None:
+    said = body("deadline", "2026-07-15")
+    repeat = Repeat(uuid4().hex, "POST facts/", b"the body")
+    first, second = (write(world, said, repeat=repeat)[0] for _ in range(2))
+    assert first.evidence == second.evidence
+    world.age(
+        "UPDATE memory_idempotencyrecord SET created_at = now() - interval '30 days' WHERE tenant_id = %s", world.tenant
+    )
+    with working(world):
+        assert idempotency.forget(world.tenant) > 0
+    write(world, body("deadline", "2026-07-15"), repeat=Repeat(uuid4().hex, "POST facts/", b"the body"))
+
+
+def record_a_refusal(world: World) -> None:
+    with writing(world) as actor:
+        denied = remember.facts(actor, [body("no_such_attribute", "x")])[0]
+    assert isinstance(denied, Denied)
+    with writing(world) as actor:
+        remember.record_refusal(actor, denied)
+
+
+def foresee(world: World) -> None:
+    with writing(world) as actor:
+        assert remember.explain(actor, body("deadline", "2026-07-15")).verdict == "accept"
+
+
+def meet_what_expired(world: World) -> None:
+    subject = named()
+    first = write(world, body("deadline", "2026-07-15", subject=subject))[0]
+    expire(world, first.fact)
+    second = write(world, body("deadline", "2026-07-15", subject=subject))[0]
+    assert first.fact != second.fact
+    third = write(world, body("deadline", "2026-07-16"))[0]
+    expire(world, third.fact)
+    with working(world):
+        assert endings.end_overdue(world.tenant) > 0
+    row = world.superuser.execute("SELECT ended_by FROM memory_fact WHERE id = %s", [third.fact]).fetchone()
+    assert row == ("expired",)
+
+
+def expire(world: World, fact: UUID) -> None:
+    """Let a fact's time be over, as it will be one day."""
+    for table, column in (("memory_fact", "f.id"), ("memory_payload", "f.payload_id")):
+        world.age(
+            f"UPDATE {table} t SET expires_at = now() - interval '1 second' FROM memory_fact f"
+            f" WHERE f.id = %s AND t.id = {column}", fact
+        )  # fmt: skip
+
+
+def drain(world: World) -> None:
+    """Do what is due, and find it done."""
+    said = write(world, body("tag", "x"))[0]
+    outbox.drain(seconds=20)
+    rest = world.superuser.execute(
+        "SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'failed') FROM memory_outboxentry"
+        " WHERE tenant_id = %s", [world.tenant]
+    ).fetchone()  # fmt: skip
+    assert rest == (0, 0), rest
+    checked = world.superuser.execute(
+        "SELECT checked_act_no FROM memory_factkey k JOIN memory_evidence e ON e.key_id = k.id WHERE e.id = %s", [said.evidence]
+    ).fetchone()  # fmt: skip
+    assert checked == (1,)
+
+
+def try_again_later(world: World) -> None:
+    """Work that fails is counted and due again later; what was done is forgotten a day later."""
+
+    def fails(tenant: UUID, targets: Any) -> Any:
+        raise ValueError
+
+    with working(world):
+        outbox.put(world.tenant, "some.topic", [uuid4()])
+    with patch.object(outbox, "handlers", lambda: {"some.topic": fails}):
+        assert outbox.drain_tenant(world.tenant) > 0
+    row = world.superuser.execute(
+        "SELECT state, attempts, failure, due_at > created_at FROM memory_outboxentry WHERE tenant_id = %s"
+        " AND topic = 'some.topic'", [world.tenant]
+    ).fetchone()  # fmt: skip
+    assert row == ("pending", 1, "ValueError", True)
+    world.age("DELETE FROM memory_outboxentry WHERE tenant_id = %s AND topic = 'some.topic'", world.tenant)
+    # What this drained for want of a handler of its topic.
+    world.age("DELETE FROM memory_outboxentry WHERE tenant_id = %s AND state = 'failed'", world.tenant)
+    with tenant_transaction(Role.FRONT, tenant=None):
+        outbox.state()
+    drain(world)
+    world.age(
+        "UPDATE memory_outboxentry SET done_at = now() - interval '2 days' WHERE tenant_id = %s AND state = 'done'",
+        world.tenant,
+    )
+    assert outbox.forget_done(world.tenant) > 0
+    drain(world)
+
+
+def seal_receipts(world: World) -> None:
+    write(world, body("tag", "x"))
+    with working(world):
+        assert receipts.seal(world.tenant, older_than=timedelta()) > 0
+    with working(world):
+        seals = receipts.verify_receipts(world.tenant)
+    assert seals.batches > 0
+    assert seals.bad is None
+
+
+def verify_chains(world: World) -> None:
+    with tenant_transaction(Role.FRONT, tenant=None):
+        heads = chains()
+        for chain in (world.tenant, PLATFORM):
+            found = verify(chain, head=heads[chain], signed=None)
+            assert (found.bad, found.entries > 0) == (None, True)
+
+
+def examine(world: World) -> None:
+    assert missing_migrations() == []
+
+
+def be_refused_with_a_wrong_key(world: World) -> None:
+    from tenants import authentication
+    from tenants.authentication import Bound
+
+    authentication.refusals = Bound()
+    before = platform_entries(world)
+    with pytest.raises(Unauthenticated, match="key_unknown"):
+        authenticate("Api-Key aaaaaaaa.wrong", datetime.now(UTC))
+    assert platform_entries(world) == before + 1
+
+
+def platform_entries(world: World) -> int:
+    row = world.superuser.execute("SELECT seq FROM tenants_auditchain WHERE chain = %s", [PLATFORM]).fetchone()
+    return row[0] if row else 0
+
+
+#: What the history of a row tells first: why it is there.
+HISTORIES = {"tenant": "tenant.created", "agent": "agent.created", "membership": "member.added"}
+
+
+def sign_in_and_look(world: World) -> None:
+    """A member signs in, looks at every page that there is, changes the password and signs out."""
+    from django.contrib.auth.hashers import make_password
+
+    ContentType.objects.clear_cache()
+    # A hash of fewer rounds than are asked for today is made anew at sign-in.
+    password = f"{PASSWORD}-{uuid4().hex[:8]}"
+    weak = make_password(password).split("$")
+    from django.contrib.auth.hashers import PBKDF2PasswordHasher
+
+    weaker = PBKDF2PasswordHasher().encode(password, weak[2], iterations=PBKDF2PasswordHasher.iterations - 1)
+    world.age("UPDATE tenants_user SET password = %s WHERE id = %s", weaker, world.person.actor.id)
+    client = Client()
+    answer = client.post("/admin/login/", {"username": world.person.username, "password": password})
+    assert answer.status_code == 302, answer.status_code
+    for model in ("tenant", "agent", "agentkey", "membership", "auditevent"):
+        page = client.get(f"/admin/tenants/{model}/")
+        assert page.status_code == 200, (model, page.status_code)
+        row = first_row(page.content.decode(), model)
+        assert client.get(f"/admin/tenants/{model}/{row}/change/").status_code == 200
+        if model in HISTORIES:
+            history = client.get(f"/admin/tenants/{model}/{row}/history/")
+            assert history.status_code == 200
+            assert HISTORIES[model] in history.content.decode()
+    changed = client.post(
+        "/admin/password_change/",
+        {"old_password": password, "new_password1": password + "x", "new_password2": password + "x"},
+    )
+    assert changed.status_code == 302
+    assert client.post("/admin/logout/").status_code in (200, 302)
+
+
+def operate(world: World) -> None:
+    """An operator, outside every tenant, looks at what is an operator's to see."""
+    user = User(username=f"operator-{uuid4().hex[:8]}", is_staff=True, is_superuser=True)
+    user.set_password(PASSWORD)
+    with tenant_transaction(Role.FRONT, tenant=None):
+        user.save(force_insert=True)
+    ContentType.objects.clear_cache()
+    client = Client()
+    assert client.post("/admin/login/", {"username": user.username, "password": PASSWORD}).status_code == 302
+    for model in ("tenant", "user", "auditevent"):
+        page = client.get(f"/admin/tenants/{model}/")
+        assert page.status_code == 200
+        row = first_row(page.content.decode(), model)
+        assert client.get(f"/admin/tenants/{model}/{row}/change/").status_code == 200
+        if model == "tenant":
+            history = client.get(f"/admin/tenants/tenant/{row}/history/")
+            assert HISTORIES["tenant"] in history.content.decode()
+
+
+def first_row(page: str, model: str) -> str:
+    """Return the id of the first row that a list links to."""
+    _, _, rest = page.partition(f"/admin/tenants/{model}/0")
+    assert rest, f"no row of {model} is shown"
+    return "0" + rest.split("/", 1)[0]
+
+
+def choose_between_tenants(world: World) -> None:
+    person = world.here.person(MemberRole.AUDITOR)
+    with tenant_transaction(Role.FRONT, tenant=world.there.id):
+        create_member(world.there.id, person.username, MemberRole.AUDITOR, by=OPERATOR, now=datetime.now(UTC))
+    client = person.signed_in()
+    assert client.post("/admin/tenant/", {"tenant": str(world.tenant)}).status_code == 302
+    assert client.get("/admin/").status_code == 200
+    assert client.get("/admin/tenants/agent/").status_code == 200
+
+
+ACTS: dict[str, Callable[[World], None]] = {
+    act.__name__: act
+    for act in (
+        write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode,
+        propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, repeat_a_request, record_a_refusal, foresee,
+        meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, set_up_a_tenant, let_staff_register,
+        be_refused_with_a_wrong_key, sign_in_and_look, choose_between_tenants, operate,
+    )
+}  # fmt: skip
+
+
+def statements_of(act: Callable[[World], None], world: World) -> str:
+    """Do an act and return the SQL that it sent, to know which acts to try first when something is taken away."""
+    sent: list[str] = []
+
+    def note(execute: Any, statement: str, parameters: Any, many: bool, context: Any) -> Any:
+        sent.append(statement)
+        return execute(statement, parameters, many, context)
+
+    with connection.execute_wrapper(note):
+        act(world)
+    return "\n".join(sent)
+
+
+# what no role may -----------------------------------------------------------------------------------------------------
+
+ROLES = ("muniment_agent", "muniment_writer", "muniment_staff", "muniment_worker", "muniment_front")
+TENANT_COLUMN = {
+    "tenants_tenant": "id",
+    "tenants_historicaltenant": "id",
+    "tenants_auditevent": "chain",
+    "tenants_auditchain": "chain",
+}
+GOVERNED = ("memory_payload", "memory_fact", "memory_evidence", "memory_episode", "memory_candidate")
+
+
+def tenant_tables(session: psycopg.Connection[Any]) -> list[str]:
+    """Return every table of tenants' rows."""
+    rows = session.execute(
+        "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')"
+        " AND (c.relname = ANY(%s) OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid"
+        " AND a.attname = 'tenant_id' AND NOT a.attisdropped)) ORDER BY 1",
+        [list(TENANT_COLUMN)],
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+@contextmanager
+def as_role(session: psycopg.Connection[Any], role: str, tenant: UUID | None, clearance: int = 3) -> Iterator[None]:
+    """Act as `role` would, in a transaction that leaves nothing behind."""
+    try:
+        with session.transaction(force_rollback=True):
+            session.execute(
+                "SELECT set_config('role', %s, true), set_config('muniment.tenant', %s, true),"
+                " set_config('muniment.clearance', %s, true)",
+                [role, "" if tenant is None else str(tenant), str(clearance)],
+            )
+            yield
+    finally:
+        assert session.execute("SELECT current_user = session_user").fetchone() == (True,)
+
+
+def attempt(
+    session: psycopg.Connection[Any], statement: sql.SQL | sql.Composed, parameters: Any = None
+) -> tuple[str, Any]:
+    """Try a statement; return SQLSTATE and message, or `00000` and the cursor's rows or count."""
+    try:
+        with session.transaction():
+            cursor = session.execute(statement, parameters)
+            return "00000", cursor.fetchall() if cursor.description else cursor.rowcount
+    except psycopg.Error as error:
+        return error.sqlstate or "?", error.diag.message_primary
+
+
+def leak(world: World, table: str, role: str) -> str:
+    """Try, as `role` in `here`, to read, change, remove and place rows of `there`; return what came through, or nothing.
+
+    `muniment_front` comes before any tenant and may see some tables of all: of the others it may see nothing.
+    """
+    session, column = world.superuser, sql.Identifier(TENANT_COLUMN.get(table, "tenant_id"))
+    name = sql.Identifier(table)
+    row = session.execute(
+        sql.SQL("SELECT to_jsonb(t) FROM {} t WHERE {} = %s LIMIT 1").format(name, column), [world.there.id]
+    ).fetchone()
+    assert row is not None, f"the prepared database has no row in {table}"
+    fresh = {**row[0], **({"id": str(uuid4())} if "id" in row[0] and TENANT_COLUMN.get(table) != "id" else {})}
+    with as_role(session, role, world.tenant):
+        state, found = attempt(
+            session, sql.SQL("SELECT count(*) FROM {} WHERE {} <> %s").format(name, column), [world.tenant]
+        )
+        if state == "00000" and found[0][0]:
+            return f"{role} reads {found[0][0]} foreign rows of {table}"
+        writable = session.execute(
+            "SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"
+            " AND has_column_privilege(a.attrelid, a.attnum, 'UPDATE') LIMIT 1", [table]
+        ).fetchone()  # fmt: skip
+        if writable is not None:
+            changed = sql.Identifier(writable[0])
+            state, found = attempt(session, sql.SQL("UPDATE {0} SET {1} = {1}").format(name, changed))
+            whole = session.execute(
+                sql.SQL("SELECT count(*) FROM {} WHERE {} = %s").format(name, column), [world.tenant]
+            ).fetchone()
+            if state == "00000" and whole is not None and found > whole[0]:
+                return f"{role} changes foreign rows of {table}"
+        if session.execute("SELECT has_table_privilege(%s, 'DELETE')", [table]).fetchone() == (True,):
+            state, found = attempt(
+                session, sql.SQL("DELETE FROM {} WHERE {} <> %s").format(name, column), [world.tenant]
+            )
+            if state == "00000" and found:
+                return f"{role} removes foreign rows of {table}"
+        if session.execute("SELECT has_table_privilege(%s, 'INSERT')", [table]).fetchone() == (True,):
+            state, found = attempt(
+                session,
+                sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(name),
+                [Jsonb(fresh)],
+            )
+            if (state, "row-level security" in str(found)) != ("42501", True):
+                return f"{role} places a foreign row into {table} ({state})"
+    return ""
+
+
+def hide_rows(world: World) -> None:
+    """Lay beside one row that an agent sees, for each reason one like it that the agent does not see."""
+    session, tenant = world.superuser, world.tenant
+    withdrawn = session.execute(
+        "SELECT id FROM policies_consent WHERE tenant_id = %s AND withdrawn_at IS NOT NULL LIMIT 1", [tenant]
+    ).fetchone()
+    assert withdrawn is not None
+    past = "2026-01-01T00:00:00Z"
+    reasons: dict[str, dict[str, Any]] = {
+        "above_clearance": {"sensitivity": 2},
+        "expired": {"expires_at": past},
+        "restricted_processing": {"restricted": True},
+        "redaction": {"redaction_state": "required"},
+    }
+    for table in GOVERNED:
+        more: dict[str, dict[str, Any]] = {}
+        if table in ("memory_payload", "memory_fact"):
+            more["consent"] = {"consent_ids": [str(withdrawn[0])]}
+        if table in ("memory_evidence", "memory_episode"):
+            more["consent"] = {"consent_id": str(withdrawn[0])}
+        if table == "memory_fact":
+            more["ended"] = {"ended_at": past, "ended_by": "erased"}
+        if table == "memory_payload":
+            more["redacted"] = {"redaction_state": "applied"}
+        world.shown[table] = _laid(world, table, {})
+        world.hidden[table] = {reason: _laid(world, table, change) for reason, change in {**reasons, **more}.items()}
+
+
+_AS_SHOWN = {
+    "sensitivity": 1,
+    "basis": "session",
+    "expires_at": "2126-01-01T00:00:00Z",
+    "restricted": False,
+    "redaction_state": "none",
+}
+
+
+def _laid(world: World, table: str, change: dict[str, Any]) -> UUID:
+    session = world.superuser
+    row = session.execute(
+        sql.SQL("SELECT to_jsonb(t) FROM {} t WHERE tenant_id = %s LIMIT 1").format(sql.Identifier(table)),
+        [world.tenant],
+    ).fetchone()
+    assert row is not None
+    made, new = row[0], uuid4()
+    made.update(_AS_SHOWN, id=str(new))
+    # Nothing clashes with what is there, and nothing else hides the row.
+    made.update({name: None for name in ("consent_ids", "consent_id", "ended_at", "ended_by") if name in made})
+    for name in ("value_digest", "content_digest"):
+        if name in made:
+            made[name] = "\\x" + uuid4().hex * 2
+    if table == "memory_evidence":
+        made["act_no"] = -(new.int % 10**12)
+    if table == "memory_episode":
+        made["turn_id"] = new.hex
+    if table == "memory_payload":
+        made.update(clear="laid beside", sealed=None)
+        if change.get("sensitivity") == 2:
+            made.update(clear=None, sealed="\\x00", key_id=made["key_id"])
+            if made["key_id"] is None:
+                key = session.execute("SELECT id FROM tenants_subjectkey WHERE tenant_id = %s LIMIT 1", [world.tenant])
+                made["key_id"] = str(key.fetchone()[0])  # type: ignore[index]
+    made.update(change)
+    session.execute(
+        sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(sql.Identifier(table)),
+        [Jsonb(made)],
+    )
+    return new
+
+
+def exposure(world: World, table: str) -> str:
+    """Read a governed table as an agent cleared for internal; return which hidden row shows, or that the shown one hides."""
+    session = world.superuser
+    # The acts of the worker end what has expired; here it is to be hidden by its date alone.
+    session.execute(
+        "UPDATE memory_fact SET ended_at = NULL, ended_by = NULL WHERE id = %s",
+        [world.hidden["memory_fact"]["expired"]],
+    )
+    with as_role(session, "muniment_agent", world.tenant, clearance=1):
+        _, found = attempt(session, sql.SQL("SELECT id FROM {}").format(sql.Identifier(table)))
+        if isinstance(found, str):
+            return found
+        seen = {row[0] for row in found}
+    if world.shown[table] not in seen:
+        return f"{table}: what an agent may see is hidden"
+    for reason, hidden in world.hidden[table].items():
+        if hidden in seen:
+            return f"{table}: an agent sees a row that is hidden for {reason}"
+    return ""
+
+
+def finished_work_shows(world: World) -> str:
+    """Whether the dispatcher sees more than the work that is left."""
+    with as_role(world.superuser, "muniment_front", None):
+        _, found = attempt(world.superuser, sql.SQL("SELECT count(*) FROM memory_outboxentry WHERE state = 'done'"))
+    return "" if found == [(0,)] else f"muniment_front sees finished work: {found}"
