@@ -182,7 +182,7 @@ REASONS = MappingProxyType(
         "memory.Episode.session_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.Episode.turn_id": "as session_id",
         "memory.Episode.tool_call_id": "as session_id",
-        "memory.Episode.content_digest": "an HMAC under a key derived from the subject's data key",
+        "memory.Episode.content_digest": "an HMAC under the tenant's idempotency key, which is not in the database",
         "memory.Fact.value_digest": "an HMAC under a key derived from the subject's data key",
         "memory.Evidence.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.Evidence.tool_call_id": "as turn_id",

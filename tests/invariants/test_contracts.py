@@ -14,7 +14,8 @@ APPS = ("tenants", "policies", "memory", "retention")
 @pytest.fixture(scope="module")
 def contracts() -> list[dict]:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return document["tool"]["importlinter"]["contracts"]
+    found: list[dict] = document["tool"]["importlinter"]["contracts"]
+    return found
 
 
 def named(contracts: list[dict], beginning: str) -> dict:
