@@ -81,7 +81,8 @@ _FACT_COLUMNS = """
   f.redaction_fields, f.evidence_count, v.number, v.definition->>'kind' AS kind, p.id AS payload_id, p.clear, p.sealed,
   sk.wrapped, sk.version, e.id AS evidence_id, e.source, e.turn_id, e.tool_call_id, e.writer_kind, e.writer_id,
   e.written_at, e.episode_id,
-  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = t.tenant AND c.id = e.consent_id) AS consent_ref,
+  CASE WHEN e.consent_id IS NOT NULL THEN (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = t.tenant
+      AND c.id = e.consent_id) END AS consent_ref,
   (SELECT pf.id FROM (SELECT pb.fact_id, pb.valid_to FROM memory_belief pb WHERE pb.tenant_id = t.tenant
       AND pb.key_id = b.key_id AND pb.chain_no = b.chain_no AND {believed_pb}
       AND coalesce(pb.valid_to, 'infinity'::timestamptz) >= b.valid_from
@@ -106,13 +107,13 @@ _NAME_COLUMNS = ", sp.id AS name_id, sp.sealed AS name_sealed, ssk.wrapped AS na
 _LEAVE = """
 INSERT INTO memory_receipt (tenant_id, id, act, actor_kind, actor_id, at, valid_at, known_at, subject_ids, attribute_ids,
   fact_ids, withheld, policy_version_id)
-SELECT {tenant}, %(receipt)s::uuid, %(act)s::text, %(actor_kind)s::text, %(actor)s::uuid, statement_timestamp(),
+SELECT {tenant}, %(receipt)s, %(act)s, %(actor_kind)s, %(actor)s, statement_timestamp(),
   {valid_at}, {known_at}, {subjects}, {attributes}, {facts}, {withheld},
-  (SELECT v.id FROM policies_policyversion v WHERE v.tenant_id = %(tenant)s::uuid AND v.state = 'active')"""
+  (SELECT v.id FROM policies_policyversion v WHERE v.tenant_id = %(tenant)s AND v.state = 'active')"""
 
 
 _LEAVE_OF_ANSWER = _LEAVE.format(
-    tenant="%(tenant)s::uuid",
+    tenant="%(tenant)s",
     valid_at="t.valid_at",
     known_at="t.known_at",
     subjects="ARRAY(SELECT DISTINCT subject_id FROM answer)",
@@ -141,7 +142,8 @@ def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged:
         conditions.append("v.definition->>'kind' = %(kind)s::text")
     if paged:
         conditions.append("(k.id, b.fact_id) > (%(after_key)s::uuid, %(after_fact)s::uuid)")
-    return f"""
+    # In one line: psycopg keeps what it made of a statement only up to 4,096 characters.
+    return _in_one_line(f"""
 WITH t AS MATERIALIZED (
   SELECT %(tenant)s::uuid AS tenant, coalesce(%(valid_at)s::timestamptz, statement_timestamp()) AS valid_at,
     coalesce(%(known_at)s::timestamptz, statement_timestamp()) AS known_at
@@ -152,8 +154,12 @@ WHERE {" AND ".join(conditions)}
 ORDER BY k.id, b.fact_id
 LIMIT %(limit)s::int
 ){also}
-SELECT t.valid_at AS asked_valid, t.known_at AS asked_known, answer.* FROM t LEFT JOIN answer ON true
-ORDER BY answer.key_id, answer.fact_id"""
+SELECT t.valid_at AS asked, t.known_at AS known, answer.* FROM t LEFT JOIN answer ON true
+ORDER BY answer.key_id, answer.fact_id""")
+
+
+def _in_one_line(sql: str) -> str:
+    return " ".join(sql.split())
 
 
 def _reads(also: str = "") -> dict[tuple[bool, ...], str]:
