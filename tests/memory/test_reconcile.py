@@ -130,9 +130,7 @@ def test_a_portion_of_the_value_that_holds_anyway_makes_no_stretch_of_its_own() 
 
 
 def test_a_portion_without_length_holds_nowhere() -> None:
-    assert rows(stretches([said(1, "a", 1), said(2, "b", 3, 3), said(3, "c", 4, 2)])) == [
-        ("e1", "a", 1, None)
-    ]
+    assert rows(stretches([said(1, "a", 1), said(2, "b", 3, 3), said(3, "c", 4, 2)])) == [("e1", "a", 1, None)]
     assert stretches([said(1, "b", 3, 3)]) == []
 
 
@@ -327,9 +325,7 @@ def test_a_thousand_sayings_take_a_few_milliseconds_at_worst(shape: str) -> None
 
 
 def decides(sayings: Sequence[Saying], instant: datetime) -> Saying | None:
-    standing = [
-        s for s in sayings if s.valid_from <= instant and (s.stated_to is None or instant < s.stated_to)
-    ]
+    standing = [s for s in sayings if s.valid_from <= instant and (s.stated_to is None or instant < s.stated_to)]
     return max(standing, key=lambda s: (s.valid_from, s.rank, s.act_no), default=None)
 
 
@@ -381,9 +377,7 @@ lengths = st.one_of(st.none(), st.integers(0, 5))
 @st.composite
 def evidence(draw: st.DrawFn, max_size: int = 12) -> list[Saying]:
     """Sayings in order of arrival, on few days, values and ranks, so that all of them collide."""
-    drawn = draw(
-        st.lists(st.tuples(values, days, lengths, st.sampled_from([0, 0, 50, 1050])), max_size=max_size)
-    )
+    drawn = draw(st.lists(st.tuples(values, days, lengths, st.sampled_from([0, 0, 50, 1050])), max_size=max_size))
     return [
         said(n, value, start, None if length is None else start + length, rank)
         for n, (value, start, length, rank) in enumerate(drawn, start=1)
@@ -395,9 +389,7 @@ def evidence(draw: st.DrawFn, max_size: int = 12) -> list[Saying]:
 def test_at_every_instant_the_stretch_found_says_what_the_model_says(acts: list[Saying]) -> None:
     found = stretches(acts)
     for instant in instants(acts):
-        covering = [
-            s for s in found if s.valid_from <= instant and (s.valid_to is None or instant < s.valid_to)
-        ]
+        covering = [s for s in found if s.valid_from <= instant and (s.valid_to is None or instant < s.valid_to)]
         decisive = decides(acts, instant)
         if decisive is None:
             assert covering == []
@@ -450,8 +442,7 @@ def test_a_plan_turns_what_is_held_into_what_is_wanted_and_touches_nothing_equal
 def test_an_append_is_the_full_sweep_wherever_it_gives_a_plan(acts: list[Saying], in_order: bool) -> None:
     if in_order:
         acts = [
-            replace(s, id=f"e{n}", act_no=n)
-            for n, s in enumerate(sorted(acts, key=lambda s: s.valid_from), start=1)
+            replace(s, id=f"e{n}", act_no=n) for n, s in enumerate(sorted(acts, key=lambda s: s.valid_from), start=1)
         ]
     standing: list[Saying] = []
     for saying in acts:
@@ -460,9 +451,7 @@ def test_an_append_is_the_full_sweep_wherever_it_gives_a_plan(acts: list[Saying]
         swept = plan(held, stretches([*standing, saying]))
         if all(former.valid_from < saying.valid_from for former in standing):
             quick = appended(last, saying)
-            applies = saying.stated_to is None and (
-                last is None or last.stretch.valid_from < saying.valid_from
-            )
+            applies = saying.stated_to is None and (last is None or last.stretch.valid_from < saying.valid_from)
             assert (quick is not None) == applies
             assert quick is None or quick == swept
         standing.append(saying)
@@ -559,9 +548,7 @@ class Ledger(RuleBasedStateMachine):
         return said(len(self.acts) + 1, value, start, until, rank)
 
     # A step of 0 is an import that gives the newest instant again.
-    @rule(
-        step=st.integers(0, 2), value=values, start=days, length=lengths, rank=st.sampled_from([0, 50, 1050])
-    )
+    @rule(step=st.integers(0, 2), value=values, start=days, length=lengths, rank=st.sampled_from([0, 50, 1050]))
     def say(self, step: int, value: Hashable, start: int, length: int | None, rank: int) -> None:
         self.clock += step
         saying = self.saying(value, start, None if length is None else start + length, rank)

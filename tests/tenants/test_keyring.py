@@ -274,9 +274,7 @@ def test_a_key_replaced_under_a_cache_is_read_again(keys: DirectoryKeys, home: P
     keys.pepper(ACME)
     other = DirectoryKeys(tmp_path / "other")
     other.create_tenant(ACME)
-    os.replace(
-        tmp_path / "other/tenants" / str(ACME) / "pepper.key", home / "tenants" / str(ACME) / "pepper.key"
-    )
+    os.replace(tmp_path / "other/tenants" / str(ACME) / "pepper.key", home / "tenants" / str(ACME) / "pepper.key")
     assert keys.pepper(ACME) == DirectoryKeys(home).pepper(ACME)
 
 
@@ -437,9 +435,7 @@ def test_a_sealed_value_that_is_no_key_does_not_unwrap(ring: Keyring, keys: Dire
         ring.unwrap(ACME, wrapped, 1)
 
 
-def test_rotation_keeps_the_rewrapped_and_destroys_the_rest(
-    ring: Keyring, keys: DirectoryKeys, home: Path
-) -> None:
+def test_rotation_keeps_the_rewrapped_and_destroys_the_rest(ring: Keyring, keys: DirectoryKeys, home: Path) -> None:
     kept, kept_wrapped, version = ring.new_data_key(ACME)
     _, erased_wrapped, _ = ring.new_data_key(ACME)
     keys.new_version(ACME)
@@ -448,10 +444,7 @@ def test_rotation_keeps_the_rewrapped_and_destroys_the_rest(
     assert new_version == 2
     assert ring.unwrap(ACME, kept_wrapped, new_version) == kept
     assert refusal(lambda: ring.unwrap(ACME, erased_wrapped, version)) == "deleted_version"
-    assert (
-        refusal(lambda: Keyring(DirectoryKeys(home)).unwrap(ACME, erased_wrapped, version))
-        == "deleted_version"
-    )
+    assert refusal(lambda: Keyring(DirectoryKeys(home)).unwrap(ACME, erased_wrapped, version)) == "deleted_version"
 
 
 # Digests
@@ -521,9 +514,7 @@ def _spellings(key: bytes) -> Iterator[str]:
     yield base64.b64encode(key).decode()
 
 
-def test_no_key_is_shown_by_repr_str_pickle_or_exceptions(
-    ring: Keyring, keys: DirectoryKeys, home: Path
-) -> None:
+def test_no_key_is_shown_by_repr_str_pickle_or_exceptions(ring: Keyring, keys: DirectoryKeys, home: Path) -> None:
     keys.new_version(ACME)
     data_key, wrapped, version = ring.new_data_key(ACME)
     secret = [keys.tenant_key(ACME)[1], keys.tenant_key(ACME, 1)[1], keys.pepper(ACME), data_key]
@@ -630,9 +621,7 @@ def test_altering_any_byte_of_a_line_names_that_line(log: SignedLog, tmp_path: P
 @pytest.mark.parametrize(
     ("order", "bad"), [([0, 2], 2), ([1, 2], 1), ([0, 2, 1], 2), ([0, 1, 1, 2], 3), ([1, 0, 2], 1)]
 )
-def test_removed_moved_and_repeated_lines_are_named(
-    log: SignedLog, tmp_path: Path, order: list[int], bad: int
-) -> None:
+def test_removed_moved_and_repeated_lines_are_named(log: SignedLog, tmp_path: Path, order: list[int], bad: int) -> None:
     for number in range(3):
         log.append({"seq": number})
     lines = lines_of(tmp_path)
@@ -648,9 +637,7 @@ def test_a_line_signed_by_another_key_is_named(log: SignedLog, tmp_path: Path) -
     assert damage(log) == (1, "bad_signature")
 
 
-@pytest.mark.parametrize(
-    "line", [b"\n", b"{}\n", b"[]\n", b"nonsense\n", b'{"entry":{}}\n', b"[" * 100_000 + b"\n"]
-)
+@pytest.mark.parametrize("line", [b"\n", b"{}\n", b"[]\n", b"nonsense\n", b'{"entry":{}}\n', b"[" * 100_000 + b"\n"])
 def test_a_line_that_is_no_entry_is_named(log: SignedLog, tmp_path: Path, line: bytes) -> None:
     log.append({"seq": 1})
     write_lines(tmp_path, [*lines_of(tmp_path), line])
@@ -668,9 +655,7 @@ def test_nothing_is_appended_after_a_damaged_line(log: SignedLog, tmp_path: Path
     assert lines_of(tmp_path) == before
 
 
-def test_a_last_line_torn_anywhere_is_reported_and_costs_no_other_record(
-    log: SignedLog, tmp_path: Path
-) -> None:
+def test_a_last_line_torn_anywhere_is_reported_and_costs_no_other_record(log: SignedLog, tmp_path: Path) -> None:
     log.append({"seq": 1})
     log.append({"seq": 2})
     first, second = lines_of(tmp_path)
@@ -724,9 +709,7 @@ def test_an_append_that_fails_to_reach_the_disk_leaves_nothing(
     assert log.verify().lines == 2
 
 
-@pytest.mark.parametrize(
-    "record", [{1: "a", 10: "b", 9: "c"}, {"a": b"bytes"}, {"a": {1}}, {"a": float("nan")}]
-)
+@pytest.mark.parametrize("record", [{1: "a", 10: "b", 9: "c"}, {"a": b"bytes"}, {"a": {1}}, {"a": float("nan")}])
 def test_a_record_that_is_not_plain_json_is_refused_and_leaves_nothing(
     log: SignedLog, tmp_path: Path, record: dict[Any, Any]
 ) -> None:
