@@ -103,9 +103,15 @@ def _one_stream(role: Role) -> Iterator[None]:
     if role not in _DOOR_ROLES:
         yield
         return
-    connection.ensure_connection()
+    _check_health()
     with connection.wrap_database_errors, connection.connection.pipeline():
         yield
+
+
+def _check_health() -> None:
+    # Before the stream: Django's own check would otherwise be its first statement, and the transaction could not begin.
+    connection.close_if_health_check_failed()
+    connection.ensure_connection()
 
 
 def alone(
@@ -125,7 +131,7 @@ def alone(
     """
     if connection.in_atomic_block:
         raise NestedTransaction("a tenant transaction does not nest")
-    connection.ensure_connection()
+    _check_health()
     with connection.cursor() as cursor:
         with connection.wrap_database_errors, connection.connection.pipeline():
             _take(role, tenant, clearance, actor, durable)

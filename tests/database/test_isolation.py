@@ -202,6 +202,23 @@ def test_a_lost_connection_comes_back_as_nobody(world: World, untouched: Any) ->
     connection.close()
 
 
+@pytest.mark.parametrize("role", list(Role))
+def test_a_transaction_opens_on_a_connection_whose_health_is_in_doubt(world: World, untouched: Any, role: Role) -> None:
+    """As at the begin of every request and task: the connection is asked whether it lives before it is used."""
+    connection.close_if_unusable_or_obsolete()
+    with tenant_transaction(role, tenant=world.tenant, clearance=3, actor=uuid4()):
+        assert standing()[0] == role.value
+
+
+def test_a_transaction_opens_anew_where_the_connection_was_lost_meanwhile(world: World) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        world.superuser.execute("SELECT pg_terminate_backend(%s)", cursor.fetchone())
+    connection.close_if_unusable_or_obsolete()
+    with tenant_transaction(Role.AGENT, tenant=world.tenant):
+        assert standing()[0] == "muniment_agent"
+
+
 def test_a_tenant_transaction_does_not_nest_and_a_role_is_not_taken_outside_one(world: World, untouched: Any) -> None:
     with tenant_transaction(Role.AGENT, tenant=world.tenant):
         with pytest.raises(NestedTransaction), tenant_transaction(Role.WRITER, tenant=world.there.id):

@@ -47,9 +47,12 @@ def changed(doors: Doors, role: Role, statement: str, *parameters: Any) -> int |
     try:
         with tenant_transaction(role, tenant=doors.id, clearance=3):
             with connection.cursor() as cursor:
-                cursor.execute(statement, parameters)
+                # A door's statements go as one stream: leaving a stream inside it, each has been answered for.
+                with connection.wrap_database_errors, connection.connection.pipeline():
+                    cursor.execute(statement, parameters)
                 count = cursor.rowcount
-                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                with connection.wrap_database_errors, connection.connection.pipeline():
+                    cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             raise _Undone
     except DatabaseError as error:
         return str(getattr(error.__cause__, "sqlstate", None))
