@@ -51,7 +51,7 @@ def publish_attributes(actor: Actor, definitions: Sequence[AttributeDefinition],
             attribute = Attribute(
                 tenant_id=actor.tenant, name=wanted.name, cardinality=wanted.cardinality.value, created_at=now
             )
-            attribute._change_reason = "published"
+            attribute._change_reason = "published"  # type: ignore[attr-defined]
             attribute.save(force_insert=True)
             stored[wanted.name] = attribute
         elif attribute.cardinality != wanted.cardinality.value:
@@ -98,7 +98,7 @@ def publish_policy(actor: Actor, document: PolicyDocument, *, now: datetime) -> 
     policy = Policy.objects.filter(tenant_id=actor.tenant, name=document.name).first()
     if policy is None:
         policy = Policy(tenant_id=actor.tenant, name=document.name, created_at=now)
-        policy._change_reason = "published"
+        policy._change_reason = "published"  # type: ignore[attr-defined]
         policy.save(force_insert=True)
     in_force = PolicyVersion.objects.filter(tenant_id=actor.tenant, state="active").first()
     if in_force is not None and in_force.policy_id == policy.id and in_force.digest.hex() == document.digest():
