@@ -45,7 +45,9 @@ def allow_listed(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, A
 
 
 def _places(trace: TracebackType | None) -> list[str]:
-    return [f"{frame.filename.rsplit('/', 2)[-1]}:{frame.lineno}:{frame.name}" for frame in traceback.extract_tb(trace)[-8:]]
+    return [
+        f"{frame.filename.rsplit('/', 2)[-1]}:{frame.lineno}:{frame.name}" for frame in traceback.extract_tb(trace)[-8:]
+    ]
 
 
 def from_record(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
