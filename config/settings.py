@@ -134,7 +134,26 @@ SIMPLE_HISTORY_REVERT_DISABLED = True
 UNFOLD = {
     "SITE_TITLE": "Muniment",
     "SITE_HEADER": "Muniment",
+    "SITE_SYMBOL": "inventory_2",
     "SHOW_HISTORY": False,
+    "COLORS": {
+        "primary": {
+            "50": "#f0f2fe",
+            "100": "#e2e6fd",
+            "200": "#c9d0fb",
+            "300": "#a8b2f7",
+            "400": "#8b9bff",
+            "500": "#5f70e8",
+            "600": "#3b4fd8",
+            "700": "#3142b8",
+            "800": "#2a3894",
+            "900": "#232a6b",
+            "950": "#181d47",
+        }
+    },
     "LOGIN": {"form": "tenants.signing.SignIn"},
+    "DASHBOARD_CALLBACK": "memory.admin.what_waits",
+    "STYLES": ["/static/memory/admin.css"],
+    "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "config.navigation.sections"},
 }
 TEST_RUNNER = "django.test.runner.DiscoverRunner"

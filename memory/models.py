@@ -169,6 +169,7 @@ class Evidence(Governed):
 
     class Meta:
         db_table = "memory_evidence"
+        verbose_name_plural = "evidence"
 
 
 class Belief(Named):
@@ -296,3 +297,4 @@ class OutboxEntry(Named):
 
     class Meta:
         db_table = "memory_outboxentry"
+        verbose_name_plural = "outbox entries"

@@ -49,6 +49,7 @@ class Policy(Named):
 
     class Meta:
         db_table = "policies_policy"
+        verbose_name_plural = "policies"
 
 
 class PolicyVersion(Named):

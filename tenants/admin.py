@@ -1,14 +1,22 @@
 """Tenants, members, agents, keys and the audit chain, to look at. What changes them are doors, not forms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin
+from django.contrib.admin import ShowFacets
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth.models import Group
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.urls import reverse
+from django.utils.html import format_html
 from simple_history.admin import SimpleHistoryAdmin
 from unfold.admin import ModelAdmin
+from unfold.views import ChangeList
 
 from tenants.actors import MemberRole
 from tenants.audit import PLATFORM
@@ -38,6 +46,7 @@ class ReadOnlyAdmin(ModelAdmin):
     lookups: ClassVar[frozenset[str]] = frozenset()
 
     actions = None
+    show_facets = ShowFacets.NEVER
     show_full_result_count = False
     list_per_page = 50
 
@@ -103,6 +112,125 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
             raise Http404
         page: HttpResponse = super().history_form_view(request, known_id(object_id), version_id, extra_context)
         return page
+
+
+Shown = Callable[[Any], str]
+
+
+def link_to(model: str, field: str, label: str = "") -> Shown:
+    """Return a column that leads to the row whose id stands in `field`; `model` as in `memory_fact`."""
+
+    @admin.display(description=label or field.removesuffix("_id").replace("_", " "), empty_value="–")
+    def shown(row: Any) -> str:
+        found: UUID | None = getattr(row, field)
+        if found is None:
+            return ""
+        return format_html('<a href="{}">{}</a>', reverse(f"admin:{model}_change", args=[found]), str(found)[-8:])
+
+    shown.__name__ = f"{field}_link"
+    return shown
+
+
+def instant(field: str, label: str = "") -> Shown:
+    """Return a column that shows an instant to the second, in UTC."""
+
+    @admin.display(description=label or field.replace("_", " "), empty_value="–")
+    def shown(row: Any) -> str:
+        found: datetime | None = getattr(row, field)
+        if found is None:
+            return ""
+        return format_html(
+            '<time class="instant" datetime="{}">{}</time>', found.isoformat(), f"{found:%Y-%m-%d %H:%M:%S}"
+        )
+
+    shown.__name__ = f"{field}_instant"
+    return shown
+
+
+def yes(field: str, label: str = "") -> Shown:
+    """Return a column that says `yes` where `field` is true, and nothing where it is not."""
+
+    @admin.display(description=label or field.replace("_", " "), empty_value="–")
+    def shown(row: Any) -> str:
+        return "yes" if getattr(row, field) else ""
+
+    shown.__name__ = f"{field}_yes"
+    return shown
+
+
+def one_of(field: str, words: Mapping[Any, str], title: str = "") -> type[admin.SimpleListFilter]:
+    """Return a filter of a list by a closed set of words: asking the table for them would read all of it."""
+    known = {str(value): (value, word) for value, word in words.items()}
+
+    class OneOf(admin.SimpleListFilter):
+        parameter_name = field
+
+        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+            return [(value, word) for value, (_, word) in known.items()]
+
+        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+            asked = self.value()
+            if asked is None:
+                return queryset
+            if asked not in known:
+                raise IncorrectLookupParameters
+            return queryset.filter(**{field: known[asked][0]})
+
+    OneOf.title = title or field.replace("_", " ")  # type: ignore[assignment]
+    return OneOf
+
+
+def words(*values: str) -> dict[str, str]:
+    """Return coded words as choices of a filter."""
+    return {value: value.replace("_", " ") for value in values}
+
+
+class NewestFirst(ChangeList):
+    """A list in pages by id, newest first: no page costs more than another, and no row is counted."""
+
+    after: UUID | None = None
+    older: str | None = None
+    newest: str | None = None
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        asked = self.filter_params.pop("before", None)
+        if asked is not None:
+            try:
+                self.after = uuid_or_missing(asked[-1])
+            except Missing:
+                raise IncorrectLookupParameters from None
+        return super().get_filters_params(params)
+
+    def get_results(self, request: HttpRequest) -> None:
+        found = self.queryset if self.after is None else self.queryset.filter(pk__lt=self.after)
+        shown = list(found[: self.list_per_page + 1])
+        more, shown = len(shown) > self.list_per_page, shown[: self.list_per_page]
+        self.older = self.get_query_string({"before": str(shown[-1].pk)}) if more else None
+        self.newest = self.get_query_string() if self.after is not None else None
+        self.result_list, self.result_count, self.full_result_count = shown, len(shown), len(shown)
+        self.show_full_result_count = self.show_admin_actions = False
+        self.can_show_all = self.multi_page = False
+        self.paginator = SimpleNamespace(template_name="admin/newest_first.html", count=len(shown))
+
+
+class MetadataAdmin(ReadOnlyAdmin):
+    """Rows of any number, as metadata that every member may see: by id, filtered by closed lists, never searched."""
+
+    seen_by = frozenset(MemberRole)
+    ordering = ("-id",)
+    sortable_by = ()
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return NewestFirst
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        return any(lookup == getattr(each, "parameter_name", None) for each in self.list_filter)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        found = super().get_object(request, object_id, from_field)
+        if found is None:
+            raise Http404
+        return found
 
 
 def known_id(text: str) -> str:

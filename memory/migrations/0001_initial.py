@@ -164,6 +164,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'memory_evidence',
+                'verbose_name_plural': 'evidence',
             },
         ),
         migrations.CreateModel(
@@ -216,6 +217,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'memory_outboxentry',
+                'verbose_name_plural': 'outbox entries',
             },
         ),
         migrations.CreateModel(

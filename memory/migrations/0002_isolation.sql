@@ -295,6 +295,19 @@ GRANT UPDATE (checked_act_no) ON memory_factkey TO muniment_worker;
 GRANT UPDATE (ended_at, ended_by) ON memory_fact TO muniment_worker;
 GRANT SELECT ON memory_outboxentry TO muniment_front;
 
+-- what members see in the admin: what every row says of itself, and no content ------------------------------------
+DO $$
+DECLARE
+  t text;
+BEGIN
+  FOREACH t IN ARRAY ARRAY['memory_subject', 'memory_episode', 'memory_factkey', 'memory_fact', 'memory_evidence', 'memory_belief',
+      'memory_candidate', 'memory_receipt', 'memory_outboxentry', 'policies_consent'] LOOP
+    EXECUTE format('CREATE POLICY staff_reads ON %I FOR SELECT TO muniment_staff USING (tenant_id = muniment_tenant())', t);
+  END LOOP;
+END $$;
+GRANT SELECT ON memory_subject, memory_episode, memory_factkey, memory_fact, memory_evidence, memory_belief, memory_candidate,
+  memory_receipt, memory_outboxentry, policies_consent TO muniment_staff;
+
 -- why a row is withheld --------------------------------------------------------------------------------------------
 -- One bucket a reason; every class above clearance is one bucket. Speaks only of the transaction's own tenant.
 CREATE FUNCTION withheld_reason(p_fact uuid) RETURNS text

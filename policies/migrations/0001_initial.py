@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name': 'historical policy',
-                'verbose_name_plural': 'historical policys',
+                'verbose_name_plural': 'historical policies',
                 'ordering': ('-history_date', '-history_id'),
                 'get_latest_by': ('history_date', 'history_id'),
             },
@@ -116,6 +116,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'policies_policy',
+                'verbose_name_plural': 'policies',
             },
         ),
         migrations.CreateModel(

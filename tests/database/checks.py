@@ -517,7 +517,7 @@ def sign_in_and_look(world: World) -> None:
     for model in ("tenant", "agent", "agentkey", "membership", "auditevent"):
         page = client.get(f"/admin/tenants/{model}/")
         assert page.status_code == 200, (model, page.status_code)
-        row = first_row(page.content.decode(), model)
+        row = first_row(page.content.decode(), f"tenants/{model}")
         assert client.get(f"/admin/tenants/{model}/{row}/change/").status_code == 200
         if model in HISTORIES:
             history = client.get(f"/admin/tenants/{model}/{row}/history/")
@@ -529,6 +529,23 @@ def sign_in_and_look(world: World) -> None:
     )
     assert changed.status_code == 302
     assert client.post("/admin/logout/").status_code in (200, 302)
+
+
+#: What members see of memory and its rules.
+METADATA = (
+    *("memory/subject", "memory/episode", "memory/factkey", "memory/fact", "memory/evidence", "memory/belief"),
+    *("memory/candidate", "memory/receipt", "memory/outboxentry", "policies/consent"),
+)
+
+
+def look_at_memory(world: World) -> None:
+    """A member looks at what the rows of memory say of themselves."""
+    ContentType.objects.clear_cache()
+    client = world.here.person(MemberRole.REVIEWER).signed_in()
+    for model in METADATA:
+        page = client.get(f"/admin/{model}/")
+        assert page.status_code == 200, model
+        first_row(page.content.decode(), model)
 
 
 def operate(world: World) -> None:
@@ -543,7 +560,7 @@ def operate(world: World) -> None:
     for model in ("tenant", "user", "auditevent"):
         page = client.get(f"/admin/tenants/{model}/")
         assert page.status_code == 200
-        row = first_row(page.content.decode(), model)
+        row = first_row(page.content.decode(), f"tenants/{model}")
         assert client.get(f"/admin/tenants/{model}/{row}/change/").status_code == 200
         if model == "tenant":
             history = client.get(f"/admin/tenants/tenant/{row}/history/")
@@ -552,7 +569,7 @@ def operate(world: World) -> None:
 
 def first_row(page: str, model: str) -> str:
     """Return the id of the first row that a list links to."""
-    _, _, rest = page.partition(f"/admin/tenants/{model}/0")
+    _, _, rest = page.partition(f"/admin/{model}/0")
     assert rest, f"no row of {model} is shown"
     return "0" + rest.split("/", 1)[0]
 
@@ -573,7 +590,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode,
         propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, repeat_a_request, record_a_refusal, foresee,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, set_up_a_tenant, let_staff_register,
-        be_refused_with_a_wrong_key, sign_in_and_look, choose_between_tenants, operate,
+        be_refused_with_a_wrong_key, sign_in_and_look, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip
 
@@ -584,6 +601,8 @@ def statements_of(act: Callable[[World], None], world: World) -> str:
 
     def note(execute: Any, statement: str, parameters: Any, many: bool, context: Any) -> Any:
         sent.append(statement)
+        if statement.startswith("SELECT set_config('role'"):
+            sent.append(str(parameters[0]))
         return execute(statement, parameters, many, context)
 
     with connection.execute_wrapper(note):

@@ -1,0 +1,66 @@
+"""What stands in the admin's side bar: pages by what people do there, those alone that the reader may see."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import reverse
+
+_SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("Decide", (("memory.candidate", "Candidates", "rule"),)),
+    (
+        "Memory",
+        (
+            ("memory.subject", "Subjects", "person"),
+            ("memory.fact", "Facts", "check_circle"),
+            ("memory.evidence", "Evidence", "format_quote"),
+            ("memory.belief", "Beliefs", "history"),
+            ("memory.factkey", "Keys of facts", "key"),
+            ("memory.episode", "Episodes", "chat"),
+        ),
+    ),
+    (
+        "Rules",
+        (
+            ("policies.attribute", "Attributes", "category"),
+            ("policies.attributeversion", "Versions of attributes", "layers"),
+            ("policies.policy", "Policies", "policy"),
+            ("policies.policyversion", "Versions of policies", "layers"),
+            ("policies.consent", "Consents", "handshake"),
+        ),
+    ),
+    (
+        "Record",
+        (
+            ("memory.receipt", "Receipts", "receipt_long"),
+            ("memory.outboxentry", "Outbox", "outbox"),
+            ("tenants.auditevent", "Audit", "link"),
+        ),
+    ),
+    (
+        "Organisation",
+        (
+            ("tenants.tenant", "Tenants", "domain"),
+            ("tenants.membership", "Members", "group"),
+            ("tenants.agent", "Agents", "smart_toy"),
+            ("tenants.agentkey", "Agents' keys", "vpn_key"),
+            ("tenants.user", "Users", "badge"),
+        ),
+    ),
+)
+
+
+def sections(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the sections of the side bar for the reader of a page."""
+    pages = {model._meta.label_lower: found for model, found in admin.site._registry.items()}
+    overview = {"title": "Overview", "icon": "home", "link": reverse("admin:index")}
+    found: list[dict[str, Any]] = [{"items": [overview]}]
+    for title, entries in _SECTIONS:
+        items = [
+            {"title": words, "icon": icon, "link": reverse(f"admin:{label.replace('.', '_')}_changelist")}
+            for label, words, icon in entries
+            if label in pages and pages[label].has_view_permission(request)
+        ]
+        if items:
+            found.append({"title": title, "separator": True, "items": items})
+    return found

@@ -1,0 +1,282 @@
+"""What is known, as metadata: subjects, episodes, facts, evidence, beliefs, candidates, receipts and work.
+
+Nothing here can open content: the staff role may not read payloads. Where content would stand, its class stands.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html
+
+from memory import sight
+from memory.models import Belief, Candidate, Episode, Evidence, Fact, FactKey, OutboxEntry, Receipt, Subject
+from policies.vocabulary import Basis, Sensitivity, SourceKind
+from tenants.admin import AuditEventAdmin, MetadataAdmin, instant, link_to, one_of, standing, words, yes
+
+_CLASSES = {int(each): each.label for each in Sensitivity}
+_BASES = words(*(each.value for each in Basis))
+_OUTCOMES = words("accept", "ask", "buffer", "reject")
+
+_BY_CLASS = one_of("sensitivity", _CLASSES, "class")
+_BY_BASIS = one_of("basis", _BASES)
+_SUBJECT = link_to("memory_subject", "subject_id")
+_KEY = link_to("memory_factkey", "key_id", "key")
+_FACT = link_to("memory_fact", "fact_id")
+_POLICY = link_to("policies_policyversion", "policy_version_id", "policy version")
+_RULES = link_to("policies_attributeversion", "attribute_version_id", "attribute version")
+_CONSENT = link_to("policies_consent", "consent_id")
+
+
+def placeholder(what: str, sensitivity: int, *, ended: bool = False) -> str:
+    """Return what stands where content would: what it is and of which class, or that it has ended."""
+    label = "ended" if ended else f"{what}: {Sensitivity(sensitivity).label}"
+    return format_html('<span class="masked">‹{}›</span>', label)
+
+
+@admin.display(description="class")
+def sensitivity_word(row: Any) -> str:
+    """Return the class of a governed row as a badge."""
+    label = Sensitivity(row.sensitivity).label
+    return format_html('<span class="badge {}">{}</span>', label, label)
+
+
+@admin.display(description="kept until")
+def kept_until(row: Any) -> str:
+    """Return until when a governed row may be shown."""
+    expires: datetime | None = row.expires_at
+    if expires is None:
+        return "no end"
+    return format_html(
+        '<time class="instant" datetime="{}">{}</time>', expires.isoformat(), f"{expires:%Y-%m-%d %H:%M}"
+    )
+
+
+@admin.display(description="writer")
+def writer(row: Any) -> str:
+    """Return who wrote a row, by kind and short id."""
+    return f"{row.writer_kind} {str(row.writer_id)[-8:]}"
+
+
+_GOVERNED = (sensitivity_word, "basis", kept_until, "redaction_state", yes("restricted"))
+
+
+@admin.register(Subject)
+class SubjectAdmin(MetadataAdmin):
+    """The entities that facts are about, by kind: their names are content."""
+
+    list_display = ("__str__", "kind", "key_masked", yes("restricted"), instant("created_at"))
+    list_filter = (one_of("restricted", {True: "restricted", False: "not restricted"}, "processing"),)
+    fields = ("id", "kind", "key_masked", yes("restricted"), instant("created_at"))
+
+    @admin.display(description="name")
+    def key_masked(self, subject: Subject) -> str:
+        return format_html('<span class="masked">‹{}›</span>', "name")
+
+
+@admin.register(Episode)
+class EpisodeAdmin(MetadataAdmin):
+    """Raw input, without its text."""
+
+    list_display = ("__str__", "kind", "text_masked", _SUBJECT, sensitivity_word, kept_until, instant("recorded_at"))
+    list_filter = (one_of("kind", words("message", "tool_result", "event")), _BY_CLASS)
+    fields: Sequence[Any] = (
+        *("id", "kind", "role", "text_masked", _SUBJECT, "session_id", "turn_id", "tool_call_id", writer),
+        *(instant("occurred_at"), instant("recorded_at"), _CONSENT, "extraction", _POLICY, *_GOVERNED),
+    )
+
+    @admin.display(description="text")
+    def text_masked(self, episode: Episode) -> str:
+        return placeholder("text", episode.sensitivity, ended=episode.redaction_state == "applied")
+
+
+@admin.register(FactKey)
+class FactKeyAdmin(MetadataAdmin):
+    """Questions that have one answer at a time."""
+
+    list_display = ("__str__", _SUBJECT, "attribute_name", "act_no", instant("newest_at"))
+    list_select_related = ("attribute",)
+    fields: Sequence[Any] = (
+        *("id", _SUBJECT, link_to("policies_attribute", "attribute_id"), "act_no", "checked_act_no"),
+        *(instant("newest_at"), "chain_no"),
+    )
+
+    @admin.display(description="attribute")
+    def attribute_name(self, key: FactKey) -> str:
+        name: str = key.attribute.name
+        return name
+
+
+@admin.register(Fact)
+class FactAdmin(MetadataAdmin):
+    """Values, by their class."""
+
+    list_display = (
+        *(
+            "__str__",
+            "attribute_name",
+            "value_masked",
+            _SUBJECT,
+            sensitivity_word,
+            "basis",
+            kept_until,
+            yes("confirmed"),
+        ),
+        "evidence_count",
+    )
+    list_filter = (_BY_CLASS, _BY_BASIS, one_of("confirmed", {True: "confirmed", False: "not confirmed"}))
+    list_select_related = ("key__attribute",)
+    fields: Sequence[Any] = (
+        *("id", _KEY, _SUBJECT, "value_masked", _RULES, _POLICY, yes("confirmed"), "confidence", "evidence_count"),
+        *_GOVERNED,
+        *(instant("review_at"), instant("ended_at"), "ended_by", instant("created_at")),
+    )
+
+    @admin.display(description="attribute")
+    def attribute_name(self, fact: Fact) -> str:
+        name: str = fact.key.attribute.name
+        return name
+
+    @admin.display(description="value")
+    def value_masked(self, fact: Fact) -> str:
+        return placeholder(
+            "value", fact.sensitivity, ended=fact.ended_at is not None or fact.redaction_state == "applied"
+        )
+
+
+@admin.register(Evidence)
+class EvidenceAdmin(MetadataAdmin):
+    """Sayings, with their provenance and without their quotes."""
+
+    list_display = (
+        *("__str__", _FACT, "source", writer, sensitivity_word, instant("valid_from"), instant("recorded_at")),
+        "standing",
+    )
+    list_filter = (one_of("source", words(*(each.value for each in SourceKind))), _BY_CLASS)
+    fields: Sequence[Any] = (
+        *(
+            "id",
+            _KEY,
+            _FACT,
+            yes("is_end", "ends"),
+            instant("valid_from"),
+            instant("stated_to"),
+            instant("recorded_at"),
+            "act_no",
+        ),
+        *("source", "quote_masked", link_to("memory_episode", "episode_id"), "turn_id", "tool_call_id", _CONSENT),
+        *(writer, "trust", "rank", yes("confirmed"), "confidence", yes("imported"), "extractor", instant("written_at")),
+        *(link_to("memory_evidence", "corrects_id"), _RULES, _POLICY, *_GOVERNED),
+        *("standing", instant("retracted_at"), "retraction_reason"),
+    )
+
+    @admin.display(description="quote")
+    def quote_masked(self, evidence: Evidence) -> str:
+        return "" if evidence.quote_id is None else placeholder("quote", evidence.sensitivity)
+
+    @admin.display(description="standing")
+    def standing(self, evidence: Evidence) -> str:
+        return "stands" if evidence.retracted_at is None else "taken back"
+
+
+@admin.register(Belief)
+class BeliefAdmin(MetadataAdmin):
+    """What held when, as believed when."""
+
+    list_display = (
+        *("__str__", _FACT, instant("valid_from"), instant("valid_to"), instant("believed_from")),
+        instant("believed_to"),
+    )
+    fields: Sequence[Any] = (
+        *("id", _KEY, _FACT, link_to("memory_evidence", "evidence_id"), instant("valid_from"), instant("valid_to")),
+        *(instant("believed_from"), instant("believed_to")),
+    )
+
+
+@admin.register(Candidate)
+class CandidateAdmin(MetadataAdmin):
+    """Proposed sayings: what waits for a person, what waits to recur, what became of either."""
+
+    list_display = (
+        *("__str__", "attribute_name", "value_masked", "act", "state", "reasons", sensitivity_word, "occurrences"),
+        instant("created_at"),
+    )
+    list_filter = (
+        one_of("state", words("asked", "buffered", "accepted", "promoted", "rejected", "expired")),
+        _BY_CLASS,
+    )
+    list_select_related = ("attribute",)
+    fields: Sequence[Any] = (
+        *(
+            "id",
+            _SUBJECT,
+            link_to("policies_attribute", "attribute_id"),
+            "value_masked",
+            "act",
+            yes("is_end", "ends"),
+            "state",
+        ),
+        *("reasons", "rule", "confirm_by", "occurrences", writer, instant("created_at")),
+        *(instant("decided_at"), "decision_reason", link_to("memory_evidence", "evidence_id"), _RULES, _POLICY),
+        *_GOVERNED,
+    )
+
+    @admin.display(description="attribute")
+    def attribute_name(self, candidate: Candidate) -> str:
+        name: str = candidate.attribute.name
+        return name
+
+    @admin.display(description="value")
+    def value_masked(self, candidate: Candidate) -> str:
+        if candidate.payload_id is None:
+            return ""
+        return placeholder("value", candidate.sensitivity, ended=candidate.redaction_state == "applied")
+
+
+@admin.register(Receipt)
+class ReceiptAdmin(MetadataAdmin):
+    """Who asked or wrote, when, about whom, and what was withheld."""
+
+    list_display = ("__str__", "act", "actor", instant("at"), "returned", "verdict", "sealed")
+    list_filter = (one_of("verdict", _OUTCOMES),)
+    fields: Sequence[Any] = (
+        *("id", "act", "actor", instant("at"), instant("valid_at"), instant("known_at"), "subject_ids"),
+        *("attribute_ids", "fact_ids", "withheld", "verdict", "reasons", _POLICY, "sealed"),
+    )
+
+    @admin.display(description="actor")
+    def actor(self, receipt: Receipt) -> str:
+        return f"{receipt.actor_kind} {str(receipt.actor_id)[-8:]}"
+
+    @admin.display(description="facts")
+    def returned(self, receipt: Receipt) -> int:
+        return len(receipt.fact_ids)
+
+    @admin.display(description="sealed")
+    def sealed(self, receipt: Receipt) -> str:
+        return "not yet" if receipt.sealed_seq is None else f"in entry {receipt.sealed_seq}"
+
+
+@admin.register(OutboxEntry)
+class OutboxEntryAdmin(MetadataAdmin):
+    """Work that committed acts have left to do."""
+
+    list_display = ("__str__", "topic", "state", "attempts", instant("due_at"), instant("done_at"), "failure")
+    list_filter = (one_of("state", words("pending", "done", "failed")),)
+    fields: Sequence[Any] = (
+        *("id", "topic", "target_id", "state", "attempts", instant("due_at"), instant("created_at")),
+        *(instant("done_at"), "failure"),
+    )
+
+
+def what_waits(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """Add to the first page what waits in the tenant that its reader works in."""
+    found = standing(request)
+    if found.tenant is not None:
+        context["title"] = "Overview"
+        context["waiting"] = sight.waiting(found.tenant)
+        context["tenant_slug"] = found.slug
+        context["sees_audit"] = found.is_one_of(*AuditEventAdmin.seen_by)
+    return context
