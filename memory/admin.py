@@ -4,15 +4,19 @@ Nothing here can open content: the staff role may not read payloads. Where conte
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.html import format_html
 
-from memory import sight
+from memory import sight, timeline
 from memory.models import Belief, Candidate, Episode, Evidence, Fact, FactKey, OutboxEntry, Receipt, Subject
+from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
 from tenants.admin import AuditEventAdmin, MetadataAdmin, instant, link_to, one_of, standing, words, yes
 
@@ -60,6 +64,36 @@ def writer(row: Any) -> str:
     return f"{row.writer_kind} {str(row.writer_id)[-8:]}"
 
 
+#: What the state of a stretch is called, and how its bar looks.
+_STATES = {
+    "now": ("holds now", "now"),
+    "past": ("held", "past"),
+    "later": ("will hold", "later"),
+    "nothing": ("nothing known to hold", "end"),
+    "redacted": ("redacted", "end"),
+    "expired": ("expired", "end"),
+    "consent_withdrawn": ("consent withdrawn", "end"),
+    "erased": ("erased", "end"),
+}
+
+
+def _label(stretch: sight.Stretch) -> str:
+    if stretch.sensitivity is None or _STATES[stretch.state][1] == "end":
+        return _STATES[stretch.state][0]
+    return f"‹value: {Sensitivity(stretch.sensitivity).label}›"
+
+
+def _span(stretch: sight.Stretch, label: str) -> timeline.Span:
+    return timeline.Span(
+        lane=stretch.attribute,
+        label=label,
+        style=_STATES[stretch.state][1],
+        valid_from=stretch.valid_from,
+        valid_to=stretch.valid_to,
+        link=reverse("admin:memory_belief_change", args=[stretch.belief]),
+    )
+
+
 _GOVERNED = (sensitivity_word, "basis", kept_until, "redaction_state", yes("restricted"))
 
 
@@ -70,6 +104,34 @@ class SubjectAdmin(MetadataAdmin):
     list_display = ("__str__", "kind", "key_masked", yes("restricted"), instant("created_at"))
     list_filter = (one_of("restricted", {True: "restricted", False: "not restricted"}, "processing"),)
     fields = ("id", "kind", "key_masked", yes("restricted"), instant("created_at"))
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show what held when about a subject, as a drawing and as a table of the same."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        tenant = standing(request).tenant
+        if object_id is None or tenant is None or not self.has_view_permission(request):
+            raise PermissionDenied
+        subject = self.get_object(request, object_id)
+        found = sight.stretches(tenant, subject.id)
+        more, found = len(found) > sight.SHOWN, found[: sight.SHOWN]
+        shown = [(stretch, _label(stretch), _STATES[stretch.state]) for stretch in found]
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": str(subject),
+            "subject": subject,
+            "shown": shown,
+            "more": more,
+            "drawing": timeline.draw([_span(each, label) for each, label, _ in shown], now=datetime.now(UTC)),
+            "consents": Consent.objects.filter(subject_id=subject.id).order_by("-id")[:20],
+            "candidates": Candidate.objects.filter(subject_id=subject.id, state__in=("asked", "buffered"))
+            .select_related("attribute")
+            .order_by("-id")[:20],
+        }
+        return TemplateResponse(request, "admin/memory/subject.html", context)
 
     @admin.display(description="name")
     def key_masked(self, subject: Subject) -> str:

@@ -179,3 +179,39 @@ def test_every_model_of_memory_in_the_admin_is_read_only_metadata() -> None:
     for found in ours:
         assert isinstance(found, MetadataAdmin)
         assert not found.search_fields
+
+
+def test_the_page_of_a_subject_draws_what_held_when_and_tells_the_same_in_a_table(tenant: Any) -> None:
+    publish(tenant)
+    ledger = Ledger(tenant.agent())
+    ledger.said("mira", "city", f"{CANARY}-one", valid_from="2026-03-01T00:00:00Z")
+    ledger.said("mira", "city", f"{CANARY}-two", valid_from="2026-05-01T00:00:00Z")
+    ledger.said("mira", "tag", f"{CANARY}-three", valid_from="2026-05-01T00:00:00Z", valid_to="2026-06-01T00:00:00Z")
+    client = tenant.person(MemberRole.AUDITOR).signed_in()
+    row = first_row(seen(client, "/admin/memory/subject/"), "memory/subject")
+    page = seen(client, f"/admin/memory/subject/{row}/change/")
+    assert CANARY not in page
+    assert "mira" not in page
+    drawing = page[page.index("<svg class=") : page.index("</svg>", page.index("<svg class="))]
+    assert drawing.count("<rect ") == 3
+    assert drawing.count('class="open"') == 1
+    assert drawing.count('class="lane"') == 2
+    assert "<script" not in drawing
+    assert "until just before 2026-05-01 00:00:00" in drawing
+    assert page.count('<th scope="row">') == 3
+    assert client.post(f"/admin/memory/subject/{row}/change/").status_code == 405
+
+
+def test_the_page_of_a_subject_costs_the_same_statements_however_much_is_known(tenant: Any) -> None:
+    publish(tenant)
+    ledger = Ledger(tenant.agent())
+    client = tenant.person(MemberRole.AUDITOR).signed_in()
+    counts = []
+    for number in (5, 50):
+        for each in range(number):
+            ledger.said("mira", "tag", f"{number}-{each}")
+        row = first_row(seen(client, "/admin/memory/subject/"), "memory/subject")
+        with CaptureQueriesContext(connection) as statements:
+            seen(client, f"/admin/memory/subject/{row}/change/")
+        counts.append(len(statements))
+    assert counts[0] == counts[1]

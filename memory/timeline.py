@@ -1,0 +1,108 @@
+"""Where the bars of a timeline stand: pure geometry, drawn by a template as SVG without script.
+
+Units are those of the drawing's own view box. Time runs linearly from the earliest start to a little past now or the
+last known end, whichever is later; what has no end runs to the right edge.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+
+WIDTH = 1160.0
+LEFT = 190.0
+TOP = 34.0
+ROW = 34.0
+BAR = 26.0
+_TICKS = 6
+#: A bar narrower than this carries no label.
+_READABLE = 118.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One stretch to draw: in which lane, from when until just before when (None: no end known), and what it says."""
+
+    lane: str
+    label: str
+    style: str
+    valid_from: datetime
+    valid_to: datetime | None
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A span in its place. `text` is empty where the bar is too narrow for its label."""
+
+    span: Span
+    x: float
+    y: float
+    width: float
+    text: str
+
+    @property
+    def end(self) -> float:
+        """Return where the bar ends."""
+        return self.x + self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane with its name and bars; rows within it keep bars apart that hold at the same time."""
+
+    name: str
+    y: float
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Everything to draw. `now` is where the line for now stands."""
+
+    lanes: tuple[Lane, ...]
+    ticks: tuple[tuple[float, str], ...]
+    now: float
+    height: float
+    starts: datetime
+    ends: datetime
+
+
+def draw(spans: Sequence[Span], *, now: datetime) -> Drawing | None:
+    """Return the drawing of `spans`, which are ordered by lane; None where there is nothing to draw."""
+    if not spans:
+        return None
+    starts = min(now, *(span.valid_from for span in spans))
+    known = [now, *(span.valid_from for span in spans), *(span.valid_to for span in spans if span.valid_to is not None)]
+    length = max(max(known) - starts, timedelta(seconds=1))
+    ends = max(known) + _share(length, 0.06, most=datetime.max.replace(tzinfo=now.tzinfo) - max(known))
+    scale = (WIDTH - LEFT) / (ends - starts).total_seconds()
+
+    def place(instant: datetime) -> float:
+        return round(LEFT + (instant - starts).total_seconds() * scale, 1)
+
+    lanes: list[Lane] = []
+    y = TOP
+    for name, group in groupby(spans, key=lambda span: span.lane):
+        free: list[float] = []
+        bars: list[Bar] = []
+        for span in sorted(group, key=lambda each: each.valid_from):
+            x = place(span.valid_from)
+            end = WIDTH if span.valid_to is None else place(span.valid_to)
+            width = max(round(end - x, 1), 3.0)
+            row = next((row for row, until in enumerate(free) if until <= x), len(free))
+            free[row : row + 1] = [x + width]
+            text = span.label if width >= _READABLE else ""
+            bars.append(Bar(span, min(x, WIDTH - 3.0), y + row * ROW, width, text))
+        lanes.append(Lane(name, y, tuple(bars)))
+        y += len(free) * ROW + 10.0
+    shape = "%Y-%m-%d %H:%M" if ends - starts < timedelta(days=4) else "%Y-%m-%d"
+    ticks = tuple(
+        (place(instant), instant.strftime(shape))
+        for instant in (starts + (ends - starts) * step / _TICKS for step in range(_TICKS))
+    )
+    return Drawing(tuple(lanes), ticks, place(now), y + 14.0, starts, ends)
+
+
+def _share(length: timedelta, share: float, *, most: timedelta) -> timedelta:
+    return min(length * share, most)
