@@ -38,7 +38,7 @@ _TAKE = (
 _TAKE_AT_A_DOOR = (
     f"{_TAKE}, set_config('plan_cache_mode', 'force_generic_plan', true), set_config('join_collapse_limit', '1', true),"
     " set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
-    " set_config('enable_material', 'off', true)"
+    " set_config('enable_material', 'off', true), set_config('enable_seqscan', 'off', true)"
 )
 _DOOR_ROLES = frozenset({Role.AGENT, Role.WRITER})
 
