@@ -35,9 +35,9 @@ MAX_BATCH = 1_000
 UNSET: Any = object()
 
 
-def _refuse(code: str) -> PydanticCustomError:
-    # The code must be a literal of ours: a template would let a value in.
-    return PydanticCustomError("muniment", "{code}", {"code": code})
+def _refuse(code: str, field: str = "") -> PydanticCustomError:
+    # Code and field must be literals of ours: a template would let a value in.
+    return PydanticCustomError("muniment", "{code}", {"code": code, "field": field})
 
 
 def instant(value: Any) -> datetime:
@@ -253,11 +253,11 @@ class Provenance(Body):
     @model_validator(mode="after")
     def _complete(self) -> "Provenance":
         if self.quote is not None and self.source_episode is None:
-            raise _refuse("quote_needs_source_episode")
+            raise _refuse("quote_needs_source_episode", "source_episode")
         if self.source is SourceKind.TOOL_RESULT and self.tool_call_id is None:
-            raise _refuse("tool_result_needs_tool_call_id")
+            raise _refuse("tool_result_needs_tool_call_id", "tool_call_id")
         if self.source is SourceKind.QUOTE and self.quote is None:
-            raise _refuse("quote_missing")
+            raise _refuse("quote_missing", "quote")
         return self
 
     @property
@@ -294,9 +294,9 @@ class FactBody(Body):
     @model_validator(mode="after")
     def _coherent(self) -> "FactBody":
         if not self.has_value and not self.ended:
-            raise _refuse("value_or_ended_needed")
+            raise _refuse("value_or_ended_needed", "value")
         if self.valid_from is not None and self.valid_to is not None and self.valid_to <= self.valid_from:
-            raise _refuse("valid_to_not_after_valid_from")
+            raise _refuse("valid_to_not_after_valid_from", "valid_to")
         return self
 
 
@@ -325,7 +325,7 @@ class EpisodeBody(Body):
     @model_validator(mode="after")
     def _coherent(self) -> "EpisodeBody":
         if self.kind == "tool_result" and self.tool_call_id is None:
-            raise _refuse("tool_result_needs_tool_call_id")
+            raise _refuse("tool_result_needs_tool_call_id", "tool_call_id")
         return self
 
 
@@ -404,6 +404,9 @@ def _field_error(each: Any, prefix: str) -> FieldError:
     kind = each["type"]
     code = each["ctx"]["code"] if kind == "muniment" else _CODES.get(kind, "malformed")
     place = each["loc"][:-1] if kind == "extra_forbidden" else each["loc"]
+    if kind == "muniment" and each["ctx"]["field"]:
+        # What two fields say of each other is told at the one that is to be changed.
+        place = (*place, each["ctx"]["field"])
     path = ""
     for part in place:
         path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
