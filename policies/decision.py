@@ -45,6 +45,18 @@ class Question:
     written_at: datetime
     expires_at: datetime | None
     recurrence: bool
+    #: The basis that the attribute's definition names; None where there is no attribute.
+    expected: Basis | None = None
+
+    @property
+    def loosened(self) -> bool:
+        """Whether the writer stated a basis under which the attribute's own rule no longer binds.
+
+        That is keeping without end what was not defined so, and keeping without consent what was defined to need it.
+        """
+        if self.basis is self.expected:
+            return False
+        return self.basis is Basis.INDEFINITE or self.expected is Basis.CONSENT
 
     @property
     def stated(self) -> Sensitivity:
@@ -259,6 +271,7 @@ _TESTS: dict[str, Callable[[Question, Any], bool]] = {
     "basis": lambda question, allowed: question.basis in allowed,
     "confirm": lambda question, allowed: question.confirm in allowed,
     "recurrence": lambda question, wanted: question.recurrence is wanted,
+    "loosened": lambda question, wanted: question.loosened is wanted,
     "purposes": lambda question, allowed: not question.purposes.isdisjoint(allowed),
     "min_confidence": lambda question, bound: _bounded(question.confidence, operator.ge, bound),
     "max_confidence": lambda question, bound: _bounded(question.confidence, operator.le, bound),

@@ -132,7 +132,8 @@ class When(Document):
     """A condition. Every field that is given must match; a list matches where any of its members does.
 
     `stated` is the class before detection (the higher of what was declared and the attribute's default), and
-    `sensitivity` the class that counts. `purposes` matches where the agent has any of them. A bound on confidence
+    `sensitivity` the class that counts. `purposes` matches where the agent has any of them,
+    `loosened` where the writer stated a basis that frees the saying from the attribute's own. A bound on confidence
     never matches where no confidence was given. Empty, it matches everything.
     """
 
@@ -151,6 +152,7 @@ class When(Document):
     basis: Annotated[tuple[Annotated[Basis, _word_of(Basis)], ...], *_Any] | None = None
     confirm: Annotated[tuple[Annotated[Confirm, _word_of(Confirm)], ...], *_Any] | None = None
     recurrence: bool | None = None
+    loosened: bool | None = None
     purposes: Annotated[tuple[_Word, ...], *_Any] | None = None
     min_confidence: _Fraction | None = None
     max_confidence: _Fraction | None = None

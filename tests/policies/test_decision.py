@@ -41,6 +41,8 @@ ORDINARY = Question(
 
 
 def verdict(policy: PolicyDocument = STARTER_POLICY, **changes: Any) -> Verdict:
+    # Unless a test says otherwise the basis is the one that the attribute names.
+    changes.setdefault("expected", changes.get("basis", ORDINARY.basis))
     return decide(replace(ORDINARY, **changes), policy, version="7")
 
 
@@ -176,6 +178,24 @@ def test_what_is_kept_indefinitely_gets_a_date_of_review_when_it_is_personal() -
 
 def test_what_is_stated_to_be_restricted_is_not_kept_indefinitely() -> None:
     assert verdict(basis=Basis.INDEFINITE, declared=Sensitivity.RESTRICTED).reasons == ("restricted_indefinite",)
+
+
+def test_a_basis_that_frees_a_saying_from_its_attributes_own_goes_to_a_person() -> None:
+    looser: list[tuple[Basis, Basis | None]] = [
+        (Basis.INDEFINITE, Basis.SESSION),
+        (Basis.INDEFINITE, None),
+        (Basis.CONTRACT, Basis.CONSENT),
+        (Basis.SESSION, Basis.CONSENT),
+    ]
+    for basis, expected in looser:
+        given = verdict(basis=basis, expected=expected)
+        assert (given.outcome, given.reasons, given.confirm_by) == (Outcome.ASK, ("basis_loosened",), "privacy_officer")
+    for basis, named in (
+        (Basis.CONTRACT, Basis.SESSION),
+        (Basis.SESSION, Basis.CONTRACT),
+        (Basis.INDEFINITE, Basis.INDEFINITE),
+    ):
+        assert verdict(basis=basis, expected=named).outcome is Outcome.ACCEPT
 
 
 def test_what_detection_raised_to_restricted_is_kept_indefinitely_under_review() -> None:
