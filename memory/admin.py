@@ -1,24 +1,42 @@
 """What is known, as metadata: subjects, episodes, facts, evidence, beliefs, candidates, receipts and work.
 
-Nothing here can open content: the staff role may not read payloads. Where content would stand, its class stands.
+The staff role may not read payloads: where content would stand, its class stands. Only the page of a candidate opens
+content, through `memory.sight.show`, for the reviewer who asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils.html import format_html
 
-from memory import sight, timeline
-from memory.models import Belief, Candidate, Episode, Evidence, Fact, FactKey, OutboxEntry, Receipt, Subject
+from memory import remember, sight, timeline
+from memory.legible import Piece, pieces
+from memory.models import (
+    Belief,
+    Candidate,
+    CandidateSaying,
+    Episode,
+    Evidence,
+    Fact,
+    FactKey,
+    OutboxEntry,
+    Receipt,
+    Subject,
+)
+from memory.outcomes import Denied
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
+from tenants.actors import Actor, MemberRole
 from tenants.admin import AuditEventAdmin, MetadataAdmin, instant, link_to, one_of, standing, words, yes
+from tenants.errors import Missing
+from tenants.isolation import Role, assume
 
 _CLASSES = {int(each): each.label for each in Sensitivity}
 _BASES = words(*(each.value for each in Basis))
@@ -257,9 +275,31 @@ class BeliefAdmin(MetadataAdmin):
     )
 
 
+#: Why a proposal waits, in plain words; a reason of the tenant's own policy is shown as it is.
+_REASONS = {
+    "confirmation_required": "This attribute is always confirmed by a person.",
+    "inferred": "It was inferred, and this attribute is confirmed when it is inferred.",
+    "conflict_of_equals": "Another value starts at the same instant and weighs the same.",
+    "conflict_for_review": "Another value starts at the same instant; conflicts of this attribute go to a person.",
+    "confirmed_by_a_person": "It would take back what a person confirmed.",
+    "class_raised": "Detection raised its class.",
+    "weak_signal": "The agent was less than half sure.",
+    "inferred_restricted": "It was inferred, and it is of the class restricted.",
+}
+#: Why a person decides as they do, by whether they confirm.
+DECISIONS = {
+    "confirm": words("evidence_supports", "subject_confirmed", "other"),
+    "reject": words("recorded_wrongly", "duplicate", "source_withdrawn", "not_to_be_kept", "other"),
+}
+_SAYINGS_SHOWN = 20
+
+
 @admin.register(Candidate)
 class CandidateAdmin(MetadataAdmin):
-    """Proposed sayings: what waits for a person, what waits to recur, what became of either."""
+    """Proposed sayings: what waits for a person, what waits to recur, what became of either.
+
+    A reviewer sees what a decision is about by asking for it, which is audited, and decides through the door.
+    """
 
     list_display = (
         *("__str__", "attribute_name", "value_masked", "act", "state", "reasons", sensitivity_word, "occurrences"),
@@ -270,20 +310,100 @@ class CandidateAdmin(MetadataAdmin):
         _BY_CLASS,
     )
     list_select_related = ("attribute",)
-    fields: Sequence[Any] = (
-        *(
-            "id",
-            _SUBJECT,
-            link_to("policies_attribute", "attribute_id"),
-            "value_masked",
-            "act",
-            yes("is_end", "ends"),
-            "state",
-        ),
-        *("reasons", "rule", "confirm_by", "occurrences", writer, instant("created_at")),
-        *(instant("decided_at"), "decision_reason", link_to("memory_evidence", "evidence_id"), _RULES, _POLICY),
-        *_GOVERNED,
-    )
+
+    def get_urls(self) -> list[Any]:
+        return [
+            path("<path:object_id>/show/", self.admin_site.admin_view(self.show_view), name="memory_candidate_show"),
+            path(
+                "<path:object_id>/decide/", self.admin_site.admin_view(self.decide_view), name="memory_candidate_decide"
+            ),
+            *super().get_urls(),
+        ]
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show what waits and why, without content."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if object_id is None or not self.has_view_permission(request):
+            raise PermissionDenied
+        return self._page(request, self.get_object(request, object_id))
+
+    def show_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show a reviewer in clear what the decision is about, once the chain says so."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self._require_reviewer(request)
+        candidate = self.get_object(request, object_id)
+        if candidate.state not in _WAITING:
+            return self._page(request, candidate, problem="It was decided already.", status=409)
+        with _as_writer(request) as actor:
+            shown = sight.show(actor, candidate.id)
+        return self._page(request, candidate, shown=shown, asked=True)
+
+    def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Confirm or reject with a reason, as the person who is signed in."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self._require_reviewer(request)
+        candidate = self.get_object(request, object_id)
+        decision, reason = request.POST.get("decision", ""), request.POST.get("reason", "")
+        if reason not in DECISIONS.get(decision, {}):
+            return self._page(request, candidate, problem="A decision needs a reason that goes with it.", status=400)
+        if not _may_decide(request, candidate):
+            raise PermissionDenied
+        if request.POST.get("occurrences") != str(candidate.occurrences):
+            return self._page(request, candidate, problem="It changed since you looked. Look again.", status=409)
+        try:
+            with _as_writer(request) as actor:
+                outcome = remember.decide_candidate(actor, candidate.id, accept=decision == "confirm", reason=reason)
+        except Missing:
+            raise Http404 from None
+        if isinstance(outcome, Denied):
+            told = _DENIED.get(outcome.code, f"Nothing was decided: {outcome.code}.")
+            return self._page(request, candidate, problem=told, status=outcome.status)
+        messages.success(request, f"{candidate} was {'confirmed' if decision == 'confirm' else 'rejected'}.")
+        return HttpResponseRedirect(f"{reverse('admin:memory_candidate_changelist')}?state=asked")
+
+    def _require_reviewer(self, request: HttpRequest) -> None:
+        if not standing(request).is_one_of(MemberRole.REVIEWER):
+            raise PermissionDenied
+
+    def _page(
+        self,
+        request: HttpRequest,
+        candidate: Candidate,
+        *,
+        shown: sight.Shown | None = None,
+        asked: bool = False,
+        problem: str = "",
+        status: int = 200,
+    ) -> HttpResponse:
+        sayings = list(CandidateSaying.objects.filter(candidate_id=candidate.id).order_by("-id")[:_SAYINGS_SHOWN])
+        clear = {each.saying: each for each in shown.sources} if shown is not None else {}
+        provenance = [
+            (saying, *_evidence(clear.get(saying.id)), Sensitivity(saying.sensitivity).label) for saying in sayings
+        ]
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": str(candidate),
+            "candidate": candidate,
+            "level": Sensitivity(candidate.sensitivity).label,
+            "reasons": [_REASONS.get(reason, reason) for reason in candidate.reasons],
+            "provenance": provenance,
+            "value": None if shown is None or shown.value is None else pieces(shown.value),
+            "asked": asked,
+            "shown": shown,
+            "problem": problem,
+            "waits": candidate.state in _WAITING,
+            "reviewer": standing(request).is_one_of(MemberRole.REVIEWER),
+            "may_decide": _may_decide(request, candidate),
+            "too_high": candidate.sensitivity > Sensitivity.PERSONAL,
+            "decisions": DECISIONS,
+        }
+        return TemplateResponse(request, "admin/memory/candidate.html", context, status=status)
 
     @admin.display(description="attribute")
     def attribute_name(self, candidate: Candidate) -> str:
@@ -295,6 +415,42 @@ class CandidateAdmin(MetadataAdmin):
         if candidate.payload_id is None:
             return ""
         return placeholder("value", candidate.sensitivity, ended=candidate.redaction_state == "applied")
+
+
+_WAITING = ("asked", "buffered")
+_DENIED = {
+    "already_decided": "It was decided already.",
+    "attribute_retired": "The attribute has no version in force any more: nothing can be confirmed under it.",
+    "consent_withdrawn": "The consent was withdrawn since: it cannot be confirmed.",
+}
+
+
+def _may_decide(request: HttpRequest, candidate: Candidate) -> bool:
+    """Whether the reader is a reviewer, and holds the role that the policy names for this decision."""
+    found = standing(request)
+    named = candidate.confirm_by
+    return found.is_one_of(MemberRole.REVIEWER) and (
+        named not in list(MemberRole) or found.is_one_of(MemberRole(named))
+    )
+
+
+def _evidence(source: sight.Quoted | None) -> tuple[list[Piece] | None, list[Piece] | None]:
+    """Return the text with its quote marked, and the quote alone where there is no text to be shown."""
+    if source is None:
+        return None, None
+    if source.text is not None:
+        return pieces(source.text, source.quote or ""), None
+    return None, None if source.quote is None else pieces(source.quote)
+
+
+@contextmanager
+def _as_writer(request: HttpRequest) -> Iterator[Actor]:
+    """Take the write door's role for one act of the person who is signed in, and the page's role again after it."""
+    found = standing(request)
+    actor = found.actor
+    assume(Role.WRITER, tenant=found.tenant, clearance=actor.clearance, actor=actor.id)
+    yield actor
+    assume(Role.STAFF, tenant=found.tenant, clearance=actor.clearance, actor=actor.id)
 
 
 @admin.register(Receipt)

@@ -1,13 +1,22 @@
-"""What members see of a tenant's memory: what waits, and what is known of a subject, without content.
+"""What members see of a tenant's memory: what waits, what is known of a subject, and for whoever decides, what about.
 
-Needs `Role.STAFF`, which may not read payloads.
+Everything but `show` needs `Role.STAFF`, which may not read payloads.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from memory.rows import fetch
+from memory.subjects import payload_context
+from policies.vocabulary import Sensitivity
+from tenants.actors import Actor, ActorKind
+from tenants.audit import Action, Event, append
+from tenants.errors import Forbidden
+from tenants.secrets import keyring
 
 #: No count goes further: a page says "1,000 or more".
 COUNTED = 1_000
@@ -86,3 +95,95 @@ ORDER BY a.name, b.valid_from, b.id LIMIT %s
 def stretches(tenant: UUID, subject: UUID) -> list[Stretch]:
     """Return what is believed now of a subject, by attribute and start; one more than `SHOWN` where there are more."""
     return [Stretch(*row) for row in fetch(_STRETCHES, [tenant, subject, SHOWN + 1])]
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """What was said in an episode: its text, and the part of it that is the evidence. Either may be None: not to be shown."""
+
+    saying: UUID
+    text: str | None
+    quote: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A candidate in clear. `value` is None where there is none, or where it may not be shown."""
+
+    value: str | None
+    sources: tuple[Quoted, ...]
+
+
+#: Of the sayings that a candidate stands for, so many are shown in clear, the newest first.
+SOURCES = 5
+_OPEN = (
+    "{p}.sensitivity <= %s AND {p}.redaction_state = 'none' AND NOT {p}.restricted"
+    " AND ({p}.expires_at IS NULL OR {p}.expires_at > statement_timestamp())"
+    " AND ({p}.consent_ids IS NULL OR consent_stands({p}.consent_ids))"
+)
+_CONTENT = "{p}.id, {p}.purpose, {p}.clear, {p}.sealed, {k}.wrapped, {k}.version"
+
+
+def _joined(alias: str, key: str, link: str) -> str:
+    return (
+        f" LEFT JOIN memory_payload {alias} ON {alias}.tenant_id = s.tenant_id AND {alias}.id = {link}"
+        f" AND {_OPEN.format(p=alias)}"
+        f" LEFT JOIN tenants_subjectkey {key} ON {key}.tenant_id = {alias}.tenant_id AND {key}.id = {alias}.key_id"
+    )
+
+
+_VALUE = (
+    f"SELECT {_CONTENT.format(p='p', k='k')} FROM memory_candidate s"
+    f"{_joined('p', 'k', 's.payload_id')} WHERE s.tenant_id = %s AND s.id = %s AND s.sensitivity <= %s"
+    " AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())"
+)
+_SOURCES = (
+    f"SELECT s.id, {_CONTENT.format(p='t', k='tk')}, {_CONTENT.format(p='q', k='qk')} FROM memory_candidatesaying s"
+    " LEFT JOIN memory_episode e ON e.tenant_id = s.tenant_id AND e.id = s.episode_id"
+    f"{_joined('t', 'tk', 'e.payload_id')}{_joined('q', 'qk', 's.quote_id')}"
+    " WHERE s.tenant_id = %s AND s.candidate_id = %s ORDER BY s.id DESC LIMIT %s"
+)
+
+
+def show(actor: Actor, candidate: UUID) -> Shown | None:
+    """Return in clear what a decision is about, and write into the audit chain that it was shown.
+
+    Needs `Role.WRITER`. Nothing above `personal` is opened, nor what has ended or whose consent was withdrawn; None where
+    the candidate itself may not be shown. Raises `Forbidden("a_person_decides")` for any actor that is not a person.
+    """
+    if actor.kind is not ActorKind.PERSON:
+        raise Forbidden("a_person_decides")
+    most = int(Sensitivity.PERSONAL)
+    found = fetch(_VALUE, [most, actor.tenant, candidate, most])
+    if not found:
+        return None
+    said = _opened(actor.tenant, found[0])
+    sources = tuple(
+        Quoted(row[0], _opened(actor.tenant, row[1:7]), _opened(actor.tenant, row[7:13]))
+        for row in fetch(_SOURCES, [most, most, actor.tenant, candidate, SOURCES])
+    )
+    append(
+        [
+            Event(
+                actor=actor,
+                action=Action.CONTENT_SHOWN,
+                target_kind="candidate",
+                target_id=candidate,
+                numbers={"sources": sum(each.text is not None or each.quote is not None for each in sources)},
+            )
+        ]
+    )
+    return Shown(None if said is None else _as_words(said), sources)
+
+
+def _opened(tenant: UUID, columns: Sequence[Any]) -> str | None:
+    payload, purpose, clear, sealed, wrapped, version = columns
+    if sealed is None:
+        return None if clear is None else str(clear)
+    key = keyring().unwrap(tenant, bytes(wrapped), version)
+    return keyring().open(key, bytes(sealed), payload_context(tenant, payload, purpose)).decode("utf-8")
+
+
+def _as_words(value: str) -> str:
+    plain = json.loads(value)
+    return plain if isinstance(plain, str) else value

@@ -47,6 +47,7 @@ class Action(StrEnum):
     CANDIDATE_BUFFERED = "candidate.buffered"
     CANDIDATE_PROMOTED = "candidate.promoted"
     CANDIDATE_DECIDED = "candidate.decided"
+    CONTENT_SHOWN = "content.shown"
     WRITE_REFUSED = "write.refused"
     RECEIPTS_SEALED = "receipts.sealed"
     CROSS_TENANT_ASKED = "access.refused"

@@ -301,12 +301,12 @@ DECLARE
   t text;
 BEGIN
   FOREACH t IN ARRAY ARRAY['memory_subject', 'memory_episode', 'memory_factkey', 'memory_fact', 'memory_evidence', 'memory_belief',
-      'memory_candidate', 'memory_receipt', 'memory_outboxentry', 'policies_consent'] LOOP
+      'memory_candidate', 'memory_candidatesaying', 'memory_receipt', 'memory_outboxentry', 'policies_consent'] LOOP
     EXECUTE format('CREATE POLICY staff_reads ON %I FOR SELECT TO muniment_staff USING (tenant_id = muniment_tenant())', t);
   END LOOP;
 END $$;
 GRANT SELECT ON memory_subject, memory_episode, memory_factkey, memory_fact, memory_evidence, memory_belief, memory_candidate,
-  memory_receipt, memory_outboxentry, policies_consent TO muniment_staff;
+  memory_candidatesaying, memory_receipt, memory_outboxentry, policies_consent TO muniment_staff;
 
 -- why a row is withheld --------------------------------------------------------------------------------------------
 -- One bucket a reason; every class above clearance is one bucket. Speaks only of the transaction's own tenant.

@@ -6,6 +6,7 @@ and every grant that is missing, and every policy that lets through too much.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -546,6 +547,11 @@ def look_at_memory(world: World) -> None:
         page = client.get(f"/admin/{model}/")
         assert page.status_code == 200, model
         first_row(page.content.decode(), model)
+        if model == "memory/candidate":
+            # One that a door made: those laid beside stand for no saying.
+            made = re.search(r"/admin/memory/candidate/[0-9a-f-]{14}7[0-9a-f-]{21}/change/", page.content.decode())
+            assert made is not None
+            assert b'class="saying"' in client.get(made[0]).content
 
 
 def operate(world: World) -> None:

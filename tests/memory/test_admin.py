@@ -7,8 +7,11 @@ from django.contrib import admin
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from memory.models import Candidate, Fact
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
+from tenants.isolation import Role, tenant_transaction
+from tenants.models import AuditEvent
 from tests.paths.ledger import CANARY, Ledger, publish
 
 MODELS = (
@@ -215,3 +218,150 @@ def test_the_page_of_a_subject_costs_the_same_statements_however_much_is_known(t
             seen(client, f"/admin/memory/subject/{row}/change/")
         counts.append(len(statements))
     assert counts[0] == counts[1]
+
+
+def audited(organisation: Any, action: str) -> list[AuditEvent]:
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        return list(AuditEvent.objects.filter(chain=organisation.id, action=action))
+
+
+def asked_about(organisation: Any, client: Any) -> str:
+    return f"/admin/memory/candidate/{first_row(seen(client, '/admin/memory/candidate/'), 'memory/candidate')}"
+
+
+def test_a_reviewer_sees_what_a_decision_is_about_by_asking_and_the_chain_says_so(filled: Any) -> None:
+    reviewer = filled.person(MemberRole.REVIEWER)
+    client = reviewer.signed_in()
+    candidate = asked_about(filled, client)
+    page = seen(client, f"{candidate}/change/")
+    assert CANARY not in page
+    assert "This attribute is always confirmed by a person." in page
+    assert "turn t0" in page
+    assert client.get(f"{candidate}/show/").status_code == 405
+    assert not audited(filled, "content.shown")
+    shown = client.post(f"{candidate}/show/")
+    assert shown.status_code == 200
+    assert "no-store" in shown["Cache-Control"]
+    assert f"<mark>{CANARY}-number</mark>" in shown.content.decode()
+    assert f"x-ignore>{CANARY}-number</pre>" in shown.content.decode()
+    (entry,) = audited(filled, "content.shown")
+    assert entry.actor_id == reviewer.actor.id
+    assert str(entry.target_id) in candidate
+    assert entry.numbers == {"sources": 1}
+
+
+@pytest.mark.parametrize(("decision", "reason"), [("confirm", "evidence_supports"), ("reject", "recorded_wrongly")])
+def test_a_reviewer_decides_with_a_reason_once(filled: Any, decision: str, reason: str) -> None:
+    reviewer = filled.person(MemberRole.REVIEWER)
+    client = reviewer.signed_in()
+    candidate = asked_about(filled, client)
+    sent = {"decision": decision, "reason": reason, "occurrences": "1"}
+    answer = client.post(f"{candidate}/decide/", sent)
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/memory/candidate/?state=asked")
+    (entry,) = audited(filled, "candidate.decided")
+    assert (entry.actor_kind, entry.actor_id, entry.reason) == ("person", reviewer.actor.id, reason)
+    assert entry.numbers == {"accepted": decision == "confirm"}
+    with tenant_transaction(Role.STAFF, tenant=filled.id):
+        row = Candidate.objects.get()
+        assert row.state == ("accepted" if decision == "confirm" else "rejected")
+        assert Fact.objects.filter(confirmed=True).count() == (1 if decision == "confirm" else 0)
+    again = client.post(f"{candidate}/decide/", sent)
+    assert again.status_code == 409
+    assert "It was decided already." in again.content.decode()
+    assert client.post(f"{candidate}/show/").status_code == 409
+    assert len(audited(filled, "candidate.decided")) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({"decision": "confirm", "reason": "recorded_wrongly", "occurrences": "1"}, 400),
+        ({"decision": "reject", "reason": CANARY, "occurrences": "1"}, 400),
+        ({"decision": CANARY, "reason": "other", "occurrences": "1"}, 400),
+        ({}, 400),
+        ({"decision": "reject", "reason": "other", "occurrences": "2"}, 409),
+        ({"decision": "reject", "reason": "other"}, 409),
+    ],
+)
+def test_a_decision_that_is_not_whole_or_came_too_late_decides_nothing(
+    filled: Any, sent: dict[str, str], status: int
+) -> None:
+    client = filled.person(MemberRole.REVIEWER).signed_in()
+    answer = client.post(f"{asked_about(filled, client)}/decide/", sent)
+    assert answer.status_code == status
+    assert CANARY not in answer.content.decode()
+    assert not audited(filled, "candidate.decided")
+
+
+@pytest.mark.parametrize("role", [role for role in MemberRole if role is not MemberRole.REVIEWER])
+def test_nobody_but_a_reviewer_sees_in_clear_or_decides(filled: Any, role: MemberRole) -> None:
+    client = filled.person(role).signed_in()
+    candidate = asked_about(filled, client)
+    page = seen(client, f"{candidate}/change/")
+    assert "Show what this is about" not in page
+    assert "Reject" not in page
+    sent = {"decision": "confirm", "reason": "other", "occurrences": "1"}
+    assert client.post(f"{candidate}/show/").status_code == 403
+    assert client.post(f"{candidate}/decide/", sent).status_code == 403
+    assert not audited(filled, "candidate.decided") + audited(filled, "content.shown")
+
+
+def test_a_superuser_who_is_no_reviewer_neither_sees_nor_decides(filled: Any, owner: Any) -> None:
+    person = filled.person(MemberRole.TENANT_ADMIN)
+    owner.execute("UPDATE tenants_user SET is_superuser = true WHERE id = %s", [person.actor.id])
+    client = person.signed_in()
+    candidate = asked_about(filled, client)
+    assert client.post(f"{candidate}/show/").status_code == 403
+    assert client.post(f"{candidate}/decide/", {"decision": "reject", "reason": "other"}).status_code == 403
+
+
+def test_a_candidate_of_another_tenant_is_neither_shown_nor_decided(filled: Any, other_tenant: Any) -> None:
+    fill(other_tenant)
+    theirs = asked_about(other_tenant, other_tenant.person(MemberRole.REVIEWER).signed_in())
+    client = filled.person(MemberRole.REVIEWER).signed_in()
+    sent = {"decision": "confirm", "reason": "other", "occurrences": "1"}
+    for candidate in (theirs, f"/admin/memory/candidate/{uuid4()}", "/admin/memory/candidate/x"):
+        assert client.get(f"{candidate}/change/").status_code == 404
+        assert client.post(f"{candidate}/show/").status_code == 404
+        assert client.post(f"{candidate}/decide/", sent).status_code == 404
+
+
+def test_what_is_restricted_stays_masked_also_for_a_reviewer(tenant: Any) -> None:
+    publish(tenant)
+    ledger = Ledger(tenant.agent())
+    ledger.said("mira", "diagnosis", f"{CANARY}-illness", status=202)
+    client = tenant.person(MemberRole.REVIEWER).signed_in()
+    candidate = asked_about(tenant, client)
+    assert "What is restricted stays masked." in seen(client, f"{candidate}/change/")
+    shown = client.post(f"{candidate}/show/")
+    assert shown.status_code == 200
+    assert CANARY not in shown.content.decode()
+    assert not audited(tenant, "content.shown")
+
+
+def test_an_episode_of_a_higher_class_stays_masked_beside_a_value_that_is_shown(tenant: Any) -> None:
+    publish(tenant)
+    ledger = Ledger(tenant.agent())
+    kept = ledger.post(
+        "/episodes/",
+        {"kind": "message", "role": "user", "session_id": "s1", "turn_id": "t1", "sensitivity": "restricted",
+         "content": f"{CANARY}-secret", "occurred_at": "2026-06-01T09:00:00Z"},
+    ).json()  # fmt: skip
+    ledger.said("mira", "iban", "DE-1", provenance={"turn_id": "t1", "source_episode": kept["id"]}, status=202)
+    client = tenant.person(MemberRole.REVIEWER).signed_in()
+    page = client.post(f"{asked_about(tenant, client)}/show/").content.decode()
+    assert "x-ignore>DE-1</pre>" in page
+    assert CANARY not in page
+
+
+def test_hostile_text_is_escaped_and_what_hides_is_named(tenant: Any) -> None:
+    publish(tenant)
+    ledger = Ledger(tenant.agent())
+    ledger.said("mira", "iban", "<script>alert(1)</script>\u202e{{x}}\u200b http://a.example", status=202)
+    client = tenant.person(MemberRole.REVIEWER).signed_in()
+    page = client.post(f"{asked_about(tenant, client)}/show/").content.decode()
+    value = page[page.index('class="m-value"') : page.index("</pre>")]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in value
+    assert '<span class="m-unseen">U+202E</span>' in value
+    assert '<span class="m-unseen">U+200B</span>' in value
+    assert "<a " not in value

@@ -1,0 +1,42 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.legible import Piece, pieces
+
+
+def shown(found: list[Piece]) -> str:
+    return "".join(chr(int(piece.text[2:], 16)) if piece.unseen else piece.text for piece in found)
+
+
+def test_the_quote_is_marked_where_it_first_stands() -> None:
+    assert pieces("due 1 May, or 1 May", "1 May") == [
+        Piece("due ", False, False),
+        Piece("1 May", True, False),
+        Piece(", or 1 May", False, False),
+    ]
+
+
+def test_what_does_not_show_is_named_also_inside_the_quote() -> None:
+    assert pieces("a\u202eb\x00", "\u202eb") == [
+        Piece("a", False, False),
+        Piece("U+202E", True, True),
+        Piece("b", True, False),
+        Piece("U+0000", False, True),
+    ]
+
+
+def test_a_long_text_is_cut_around_its_quote() -> None:
+    found = pieces("x" * 50 + "here" + "y" * 50, "here", around=5)
+    assert "".join(piece.text for piece in found) == "… xxxxxhereyyyyy …"
+
+
+def test_without_a_quote_the_beginning_is_shown() -> None:
+    assert pieces("abcdef", "", around=3) == [Piece("abc", False, False), Piece(" …", False, False)]
+    assert pieces("abc", "z") == [Piece("abc", False, False)]
+
+
+@given(st.text(max_size=200), st.text(max_size=5))
+def test_nothing_is_lost_and_nothing_is_added(text: str, quote: str) -> None:
+    found = pieces(text, quote)
+    assert shown(found) == text
+    assert "".join(chr(int(p.text[2:], 16)) if p.unseen else p.text for p in found if p.quoted) in ("", quote)
