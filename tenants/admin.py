@@ -6,25 +6,31 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib import admin
+from django.conf import settings
+from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth.models import Group
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.urls import reverse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import path, reverse
 from django.utils.html import format_html
 from simple_history.admin import SimpleHistoryAdmin
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
-from tenants.actors import MemberRole
-from tenants.audit import PLATFORM
+from tenants.actors import ActorKind, MemberRole
+from tenants.audit import PLATFORM, Action, Event, append
 from tenants.errors import Missing
 from tenants.identity import uuid_or_missing
+from tenants.isolation import Role, assume
+from tenants.keyring import SignedLog
 from tenants.models import Agent, AgentKey, AuditEvent, Membership, Tenant, User
 from tenants.registry import CLEARANCES
+from tenants.secrets import provider
 from tenants.standing import NOBODY, Standing
+from tenants.verification import chains, checkpoints, verify
 
 
 def standing(request: HttpRequest) -> Standing:
@@ -72,6 +78,9 @@ class ReadOnlyAdmin(ModelAdmin):
         return lookup in self.lookups
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        # Django asks for the row first: the role of whoever may not see it may not even read its table.
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         return super().get_object(request, known_id(object_id), from_field)
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
@@ -188,7 +197,8 @@ def words(*values: str) -> dict[str, str]:
 class NewestFirst(ChangeList):
     """A list in pages by id, newest first: no page costs more than another, and no row is counted."""
 
-    after: UUID | None = None
+    key = "pk"
+    after: Any = None
     older: str | None = None
     newest: str | None = None
 
@@ -196,21 +206,36 @@ class NewestFirst(ChangeList):
         asked = self.filter_params.pop("before", None)
         if asked is not None:
             try:
-                self.after = uuid_or_missing(asked[-1])
-            except Missing:
+                self.after = self.place(asked[-1])
+            except (Missing, ValueError):
                 raise IncorrectLookupParameters from None
         return super().get_filters_params(params)
 
+    def place(self, text: str) -> Any:
+        """Return where a page begins, as a query names it. Raises `Missing` or `ValueError` for what names none."""
+        return uuid_or_missing(text)
+
     def get_results(self, request: HttpRequest) -> None:
-        found = self.queryset if self.after is None else self.queryset.filter(pk__lt=self.after)
+        found = self.queryset if self.after is None else self.queryset.filter(**{f"{self.key}__lt": self.after})
         shown = list(found[: self.list_per_page + 1])
         more, shown = len(shown) > self.list_per_page, shown[: self.list_per_page]
-        self.older = self.get_query_string({"before": str(shown[-1].pk)}) if more else None
+        self.older = self.get_query_string({"before": str(getattr(shown[-1], self.key))}) if more else None
         self.newest = self.get_query_string() if self.after is not None else None
         self.result_list, self.result_count, self.full_result_count = shown, len(shown), len(shown)
         self.show_full_result_count = self.show_admin_actions = False
         self.can_show_all = self.multi_page = False
         self.paginator = SimpleNamespace(template_name="admin/newest_first.html", count=len(shown))
+
+
+class LatestEntries(NewestFirst):
+    """The same of a chain, by sequence number."""
+
+    key = "seq"
+
+    def place(self, text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise Missing
+        return int(text)
 
 
 class MetadataAdmin(ReadOnlyAdmin):
@@ -308,14 +333,66 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     seen_by = frozenset({MemberRole.AUDITOR, MemberRole.PRIVACY_OFFICER, MemberRole.TENANT_ADMIN})
     seen_by_operators = True
-    list_display = ("seq", "at", "actor_kind", "action", "target_kind", "target_id", "reason")
-    list_filter = ("action", "actor_kind")
-    lookups = frozenset({"action", "action__exact", "actor_kind", "actor_kind__exact"})
+    list_display = ("seq", instant("at"), "actor_kind", "action", "target_kind", "target_id", "reason")
+    list_filter = (
+        one_of("action", {each.value: each.value for each in Action}),
+        one_of("actor_kind", words(*(each.value for each in ActorKind)), "actor"),
+    )
+    lookups = frozenset({"action", "actor_kind"})
     ordering = ("-seq",)
-    fields: Sequence[str] = (
-        *("seq", "at", "actor_kind", "actor_id", "action", "target_kind", "target_id", "reason"),
+    sortable_by = ()
+    list_before_template = "admin/verify_chain.html"
+    fields: Sequence[Any] = (
+        *("seq", instant("at"), "actor_kind", "actor_id", "action", "target_kind", "target_id", "reason"),
         *("digest_hex", "numbers", "hash_hex"),
     )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return LatestEntries
+
+    def get_urls(self) -> list[Any]:
+        return [
+            path("verify/", self.admin_site.admin_view(self.verify_view), name="tenants_auditevent_verify"),
+            *super().get_urls(),
+        ]
+
+    def verify_view(self, request: HttpRequest) -> HttpResponse:
+        """Walk the reader's chain, say whether it is sound or name the first bad entry, and audit that it was asked."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        found = standing(request)
+        chain, actor = found.tenant or PLATFORM, found.actor
+        assume(Role.FRONT, tenant=None)
+        signed = checkpoints(SignedLog(settings.ENVIRONMENT.home / "checkpoints.jsonl", provider())).get(chain)
+        finding = verify(chain, head=chains().get(chain), signed=signed)
+        if found.tenant is not None:
+            assume(Role.STAFF, tenant=found.tenant, clearance=actor.clearance, actor=actor.id)
+        numbers: dict[str, int | float | bool] = {
+            "chains": 1,
+            "entries": finding.entries,
+            "bad": int(finding.bad is not None),
+        }
+        append(
+            [
+                Event(
+                    actor=actor,
+                    action=Action.CHAINS_VERIFIED,
+                    target_kind="audit_chain",
+                    target_id=chain,
+                    reason=finding.code,
+                    numbers=numbers,
+                )
+            ],
+            chain=chain,
+        )
+        if finding.bad is None:
+            since = "" if signed is None else f", and holds the checkpoint signed at entry {signed.seq}"
+            messages.success(request, f"The chain is sound: {finding.entries} entries checked{since}.")
+        else:
+            messages.error(request, f"The chain does not hold from entry {finding.bad} on: {finding.code}.")
+        return HttpResponseRedirect(reverse("admin:tenants_auditevent_changelist"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEvent]:
         # The front role sees every chain, to verify them; an operator reads the platform's.

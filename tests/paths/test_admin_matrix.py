@@ -1,0 +1,83 @@
+"""Who gets what from every page of the admin, by every method."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+
+from tenants.actors import MemberRole
+from tenants.isolation import Role, tenant_transaction
+from tenants.models import User
+from tests.memory.test_admin import MODELS, fill, first_row, seen
+from tests.organisation import PASSWORD
+
+KEEPERS = {MemberRole.TENANT_ADMIN, MemberRole.AUDITOR}
+#: Pages that not everybody sees: the roles that do.
+SEEN_BY: dict[str, set[MemberRole]] = {
+    "tenants/tenant": KEEPERS,
+    "tenants/agent": KEEPERS,
+    "tenants/agentkey": KEEPERS,
+    "tenants/membership": KEEPERS,
+    "tenants/auditevent": {*KEEPERS, MemberRole.PRIVACY_OFFICER},
+    "tenants/user": set(),
+}
+LISTS = (*MODELS, *SEEN_BY)
+METHODS = ("POST", "PUT", "PATCH", "DELETE")
+
+
+def superuser_outside_every_tenant() -> Client:
+    user = User(username=f"operator-{uuid4().hex[:8]}", is_staff=True, is_superuser=True)
+    user.set_password(PASSWORD)
+    with tenant_transaction(Role.FRONT, tenant=None):
+        user.save(force_insert=True)
+    client = Client()
+    assert client.post("/admin/login/", {"username": user.username, "password": PASSWORD}).status_code == 302
+    return client
+
+
+def test_the_matrix_names_every_page() -> None:
+    pages = {model._meta.label_lower.replace(".", "/") for model in admin.site._registry}
+    assert pages == set(LISTS)
+
+
+@pytest.mark.parametrize("role", list(MemberRole))
+def test_each_role_sees_its_pages_and_writes_by_no_method(tenant: Any, role: MemberRole) -> None:
+    fill(tenant)
+    client = tenant.person(role).signed_in()
+    for page in LISTS:
+        allowed = role in SEEN_BY.get(page, set(MemberRole))
+        assert client.get(f"/admin/{page}/").status_code == (200 if allowed else 403), page
+        paths = [f"/admin/{page}/", f"/admin/{page}/add/"]
+        if allowed:
+            row = first_row(seen(client, f"/admin/{page}/"), page)
+            assert client.get(f"/admin/{page}/{row}/change/").status_code == 200, page
+            paths += [f"/admin/{page}/{row}/{view}/" for view in ("change", "delete", "history")]
+        for path in paths:
+            for method in METHODS:
+                assert client.generic(method, path).status_code in (403, 404, 405), (method, path)
+
+
+def test_a_superuser_outside_every_tenant_sees_no_page_of_memory(tenant: Any) -> None:
+    fill(tenant)
+    reviewer = tenant.person(MemberRole.REVIEWER).signed_in()
+    client = superuser_outside_every_tenant()
+    assert client.get("/admin/").status_code == 200
+    for page in MODELS:
+        row = first_row(seen(reviewer, f"/admin/{page}/"), page)
+        assert client.get(f"/admin/{page}/").status_code == 403, page
+        assert client.get(f"/admin/{page}/{row}/change/").status_code in (403, 404), page
+    row = first_row(seen(reviewer, "/admin/memory/candidate/"), "memory/candidate")
+    for act in ("show", "decide"):
+        sent = {"decision": "confirm", "reason": "other", "occurrences": "1"}
+        assert client.post(f"/admin/memory/candidate/{row}/{act}/", sent).status_code == 403
+
+
+def test_whoever_has_not_signed_in_is_sent_to_do_so(tenant: Any) -> None:
+    for page in LISTS:
+        for path in (f"/admin/{page}/", f"/admin/{page}/{uuid4()}/change/", f"/admin/{page}/{uuid4()}/show/"):
+            for method in ("GET", *METHODS):
+                answer = Client().generic(method, path)
+                assert answer.status_code == 302, (method, path)
+                assert answer["Location"].startswith("/admin/login/"), (method, path)
