@@ -87,7 +87,7 @@ def withdraw(actor: Actor, ref: str, *, repeat: Repeat | None = None) -> Consent
         # Writers hold the subject for the length of their transaction: none of them misses the withdrawal.
         rows.fetch(_LOCK_SUBJECT, [actor.tenant, subject_id])
         rows.fetch(_WITHDRAW, [actor.tenant, consent])
-        rows.OUTBOX.insert(actor.tenant, [(new_id(), "consent.withdrawn", consent, now, now)])
+        rows.OUTBOX.insert(actor.tenant, [rows.OutboxRow(new_id(), "consent.withdrawn", consent, now, now)])
         outbox.nudge()
     outcome = ConsentKept(id=consent, created=False)
     _take(actor, Role.WRITER)

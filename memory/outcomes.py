@@ -42,7 +42,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """The saying is not kept. `recorded`: a receipt and an audit entry of the refusal are due."""
+    """The saying is not kept. `receipt`: the one that records the refusal."""
 
     status: int
     code: str
@@ -50,6 +50,17 @@ class Denied:
     reasons: tuple[str, ...] = ()
     rule: str = "none"
     receipt: UUID | None = None
+
+
+class Refusal(Exception):
+    """Raised where a saying may not be kept: `denied` is what it comes to. Names a path, never a value."""
+
+    def __init__(
+        self, code: str, path: str = "", *, status: int = 422, reasons: tuple[str, ...] = (), rule: str = "none"
+    ) -> None:
+        errors = (FieldError(path, code),) if path else ()
+        self.denied = Denied(status=status, code=code, errors=errors, reasons=reasons, rule=rule)
+        super().__init__(code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,196 +1,301 @@
-"""The SQL of the write door: what it reads under its locks and what it stores, set by set.
+"""Rows of memory as SQL: asking, storing set by set, and changing what may change of a row.
 
-Joins are written in execution order, parameters are arrays with explicit types, so that one prepared statement serves
-two rows and a thousand; a single row has a statement of its own, since arrays of one cost the client more than the rest
-of its insert. Everything runs under the role of the open tenant transaction.
+Each table that the doors fill has its row here: a named tuple whose fields are the columns, so that no value lands in
+another's place. Parameters are arrays with explicit types, so that one prepared statement serves two rows and a
+thousand; a single row has a statement of its own, since arrays of one cost the client more than the rest of its insert.
+Everything runs under the role of the open tenant transaction.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from types import UnionType
+from typing import Any, Generic, NamedTuple, NewType, TypeVar, get_args, get_type_hints
 from uuid import UUID
 
 from django.db import connection
 
-from memory.ledger import BeliefState, Chain, FactState, KeyState
-from memory.reconcile import Saying
+from memory.ledger import FactState
+
+#: A statement and its parameters.
+Query = tuple[str, Sequence[Any] | Mapping[str, Any]]
 
 
-@contextmanager
-def pipelined() -> Iterator[None]:
-    """Send the statements of the block without waiting for each answer; an error surfaces at the end of the block."""
-    connection.ensure_connection()
-    with connection.wrap_database_errors, connection.connection.pipeline():
-        yield
-
-
-def fetch(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+def fetch(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run one statement and return its rows."""
+    return fetch_all([(sql, parameters)])[0]
+
+
+def fetch_all(queries: Sequence[Query | None]) -> list[list[tuple[Any, ...]]]:
+    """Run statements in their order and return the rows of each; None asks nothing and has no rows.
+
+    At a door they all go in one round trip. Each sees what those before it locked or stored, as if it had been sent alone.
+    """
+    asked = []
+    for query in queries:
+        cursor = None if query is None else connection.cursor()
+        if cursor is not None and query is not None:
+            cursor.execute(*query)
+        asked.append(cursor)
+    answers: list[list[tuple[Any, ...]]] = []
+    for cursor in asked:
+        if cursor is None:
+            answers.append([])
+            continue
+        with cursor:
+            answers.append(cursor.fetchall())
+    return answers
+
+
+def execute(sql: str, parameters: Sequence[Any]) -> None:
+    """Run one statement without asking for an answer; at a door it travels with the next question or the commit."""
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
 
 
-_LOCK_KEYS = """
-INSERT INTO memory_factkey AS k (tenant_id, id, subject_id, attribute_id, act_no, newest_at)
-SELECT %s::uuid, w.id, w.subject_id, w.attribute_id, w.acts, CASE WHEN w.imports THEN NULL ELSE clock_timestamp() END
-FROM unnest(%s::uuid[], %s::uuid[], %s::uuid[], %s::int[], %s::boolean[]) AS w (id, subject_id, attribute_id, acts, imports)
-ORDER BY w.subject_id, w.attribute_id
-ON CONFLICT (tenant_id, subject_id, attribute_id) DO UPDATE SET
-  act_no = k.act_no + excluded.act_no,
-  newest_at = CASE WHEN excluded.newest_at IS NULL THEN k.newest_at
-    ELSE greatest(clock_timestamp(), k.newest_at + excluded.act_no * interval '1 microsecond') END
-RETURNING k.id, k.subject_id, k.attribute_id, k.chain_no, k.act_no, k.newest_at, xmax = 0, clock_timestamp()
-"""
+#: The literal of an array, as text.
+Uuids = NewType("Uuids", str)
+Words = NewType("Words", str)
 
 
-def lock_keys(
-    tenant: UUID, wanted: Sequence[tuple[UUID, UUID, UUID, int, bool]]
-) -> list[tuple[UUID, UUID, UUID, int, int, datetime | None, bool, datetime]]:
-    """Create and lock fact keys in the order of (subject, attribute), reserving act numbers on each.
-
-    `wanted` is (id if new, subject, attribute, number of acts, whether any is an import). Returns (id, subject,
-    attribute, chain_no, last reserved act_no, newest_at, fresh, clock). Everything that is read of a key is read in
-    a later statement: the snapshot of this one may be older than the lock.
-    """
-    columns = list(zip(*wanted, strict=True))
-    return fetch(_LOCK_KEYS, [tenant, *map(list, columns)])  # type: ignore[return-value]
+def uuids(values: Iterable[UUID] | None) -> Uuids | None:
+    """Return the text of a uuid array, or None."""
+    return None if values is None else Uuids("{" + ",".join(str(value) for value in values) + "}")
 
 
-_FACT = (
-    "f.key_id, f.id, f.chain_no, f.value_digest, f.payload_id, f.sensitivity, f.basis, f.expires_at, f.consent_ids,"
-    " f.confirmed, f.confidence, f.evidence_count, f.review_at, p.clear,"
-    " f.expires_at <= clock_timestamp(), f.consent_ids IS NOT NULL AND NOT consent_stands(f.consent_ids)"
-)
-_LOAD_FACTS = f"""
-WITH w AS MATERIALIZED (SELECT * FROM unnest(%(keys)s::uuid[], %(digests)s::bytea[]) AS u (key_id, digest))
-SELECT {_FACT}
-FROM w CROSS JOIN LATERAL (
-    SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.value_digest = w.digest
-      AND f.ended_at IS NULL) f
-  CROSS JOIN LATERAL (SELECT p.clear FROM memory_payload p WHERE p.tenant_id = %(tenant)s::uuid AND p.id = f.payload_id
-    OFFSET 0) p
-UNION
-SELECT {_FACT}
-FROM (SELECT DISTINCT key_id FROM w) w CROSS JOIN LATERAL (
-    (SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.ended_at IS NULL
-      AND f.expires_at <= clock_timestamp() LIMIT 200)
-    UNION ALL
-    (SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.ended_at IS NULL
-      AND f.consent_ids IS NOT NULL AND NOT consent_stands(f.consent_ids) LIMIT 200)) f
-  CROSS JOIN LATERAL (SELECT p.clear FROM memory_payload p WHERE p.tenant_id = %(tenant)s::uuid AND p.id = f.payload_id
-    OFFSET 0) p
-"""
+def consents_of(fact: FactState) -> Uuids | None:
+    """Return the consents of which one must stand; in one order, so that a fact and its payload are equal in it."""
+    return None if fact.consent_ids is None else uuids(sorted(fact.consent_ids))
 
 
-def load_facts(tenant: UUID, keys: dict[UUID, KeyState], wanted: Sequence[tuple[UUID, bytes]]) -> None:
-    """Load the facts of `wanted` (key, digest) into `keys`, and mark the overdue ones of the same keys."""
-    rows = fetch(
-        _LOAD_FACTS,
-        {"tenant": tenant, "keys": [key for key, _ in wanted], "digests": [digest for _, digest in wanted]},  # type: ignore[arg-type]
-    )
-    for row in rows:
-        key = keys[row[0]]
-        if row[14] or row[15]:
-            key.overdue.append((row[1], "expired" if row[14] else "consent_withdrawn"))
-            continue
-        digest = bytes(row[3])
-        key.facts[digest] = FactState(
-            id=row[1],
-            chain_no=row[2],
-            digest=digest,
-            payload_id=row[4],
-            sensitivity=row[5],
-            basis=row[6],
-            expires_at=row[7],
-            consent_ids=None if row[8] is None else frozenset(row[8]),
-            confirmed=row[9],
-            confidence=row[10],
-            evidence_count=row[11],
-            review_at=row[12],
-            clear=row[13],
-        )
+def words(values: Iterable[str]) -> Words:
+    """Return the text of a text array of codes (letters, digits, `_ . -` only)."""
+    return Words("{" + ",".join(values) + "}")
 
 
-_LOAD_ENDS = """
-SELECT w.key_id, b.id, b.evidence_id, b.fact_id, b.valid_from, b.valid_to, b.believed_from, e.valid_from, f.sensitivity
-FROM unnest(%s::uuid[]) AS w (key_id)
-  LEFT JOIN LATERAL (SELECT * FROM memory_belief b WHERE b.tenant_id = %s::uuid AND b.key_id = w.key_id
-    AND b.believed_to IS NULL ORDER BY coalesce(b.valid_to, 'infinity'::timestamptz) DESC, b.valid_from DESC LIMIT 1) b ON true
-  LEFT JOIN LATERAL (SELECT e.valid_from FROM memory_evidence e WHERE e.tenant_id = %s::uuid AND e.key_id = w.key_id
-    AND e.retracted_at IS NULL ORDER BY e.valid_from DESC LIMIT 1) e ON true
-  LEFT JOIN LATERAL (SELECT f.sensitivity FROM memory_fact f WHERE f.tenant_id = %s::uuid AND f.key_id = w.key_id
-    AND f.ended_at IS NULL ORDER BY f.sensitivity DESC LIMIT 1) f ON true
-"""
+# what a row consists of -----------------------------------------------------------------------------------------------
 
 
-def load_last(tenant: UUID, keys: Iterable[KeyState]) -> None:
-    """Load of each key the last believed stretch of its chain, its newest valid_from and its highest class."""
-    by_id = {key.id: key for key in keys}
-    rows = fetch(_LOAD_ENDS, [list(by_id), tenant, tenant, tenant])
-    for key_id, belief, evidence, fact, valid_from, valid_to, believed_from, newest, sensitivity in rows:
-        key = by_id[key_id]
-        key.sensitivity = max(key.sensitivity, sensitivity or 0)
-        if key.multi:
-            continue
-        chain = Chain(key.chain_no, newest=newest)
-        if newest is None:
-            chain.sayings = {}
-        if belief is not None:
-            chain.held[belief] = BeliefState(belief, key.chain_no, evidence, fact, valid_from, valid_to, believed_from)
-        key.chains[key.chain_no] = chain
+class SubjectKeyRow(NamedTuple):
+    """The data key of a subject, or of an episode of nobody's."""
+
+    id: UUID
+    wrapped: bytes
+    version: int
+    created_at: datetime
 
 
-_LOAD_SAYINGS = """
-SELECT e.key_id, e.id, e.fact_id, e.is_end, e.valid_from, e.stated_to, e.rank, e.act_no, f.chain_no
-FROM memory_evidence e LEFT JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
-WHERE e.tenant_id = %s::uuid AND e.key_id = ANY(%s::uuid[]) AND e.retracted_at IS NULL
-"""
-_LOAD_BELIEFS = """
-SELECT b.key_id, b.id, b.chain_no, b.evidence_id, b.fact_id, b.valid_from, b.valid_to, b.believed_from
-FROM memory_belief b
-WHERE b.tenant_id = %s::uuid AND b.key_id = ANY(%s::uuid[]) AND b.believed_to IS NULL
-"""
+class PayloadRow(NamedTuple):
+    """Content: `sealed` under the data key `key_id`, or in `clear`."""
+
+    id: UUID
+    purpose: str
+    key_id: UUID | None
+    clear: str | None
+    sealed: bytes | None
+    sensitivity: int
+    basis: str
+    expires_at: datetime | None
+    consent_ids: Uuids | None
+    written_at: datetime
 
 
-def load_chains(tenant: UUID, keys: Iterable[KeyState]) -> None:
-    """Load all standing evidence and all present beliefs of `keys`, replacing what `load_last` brought.
+class SubjectRow(NamedTuple):
+    """Whom or what sayings are about."""
 
-    An end that names no value belongs to every chain of a multi-valued key.
-    """
-    by_id = {key.id: key for key in keys}
-    ends: dict[UUID, list[Saying]] = {key_id: [] for key_id in by_id}
-    for key in by_id.values():
-        key.chains = {} if key.multi else {key.chain_no: Chain(key.chain_no, sayings={})}
-    for key_id, evidence, fact, is_end, valid_from, stated_to, rank, act_no, chain_no in fetch(
-        _LOAD_SAYINGS, [tenant, list(by_id)]
-    ):
-        key = by_id[key_id]
-        saying = Saying(evidence, None if is_end else fact, valid_from, stated_to, rank, act_no)
-        if key.multi and fact is None:
-            ends[key_id].append(saying)
-        else:
-            _stand(key.chain(chain_no if key.multi else key.chain_no), saying)
-    for key_id, belief, chain_no, evidence, fact, valid_from, valid_to, believed_from in fetch(
-        _LOAD_BELIEFS, [tenant, list(by_id)]
-    ):
-        by_id[key_id].chain(chain_no).held[belief] = BeliefState(
-            belief, chain_no, evidence, fact, valid_from, valid_to, believed_from
-        )
-    for key_id, sayings in ends.items():
-        by_id[key_id].ends = sayings
-        for chain in by_id[key_id].chains.values():
-            for saying in sayings:
-                _stand(chain, saying)
+    id: UUID
+    kind: str
+    payload_id: UUID
+    key_id: UUID
+    created_at: datetime
 
 
-def _stand(chain: Chain, saying: Saying) -> None:
-    assert chain.sayings is not None
-    chain.sayings[saying.id] = saying
-    if chain.newest is None or saying.valid_from > chain.newest:
-        chain.newest = saying.valid_from
+class FactRow(NamedTuple):
+    """One value of one chain."""
+
+    id: UUID
+    key_id: UUID
+    subject_id: UUID
+    chain_no: int
+    value_digest: bytes
+    payload_id: UUID
+    attribute_version_id: UUID
+    policy_version_id: UUID
+    sensitivity: int
+    basis: str
+    expires_at: datetime | None
+    consent_ids: Uuids | None
+    confirmed: bool
+    confidence: float | None
+    evidence_count: int
+    review_at: datetime | None
+    created_at: datetime
+
+
+class EvidenceRow(NamedTuple):
+    """One saying that stands."""
+
+    id: UUID
+    key_id: UUID
+    fact_id: UUID | None
+    is_end: bool
+    valid_from: datetime
+    stated_to: datetime | None
+    recorded_at: datetime
+    act_no: int
+    rank: int
+    confirmed: bool
+    confidence: float | None
+    imported: bool
+    source: str
+    turn_id: str
+    tool_call_id: str | None
+    consent_id: UUID | None
+    writer_kind: str
+    writer_id: UUID
+    trust: int
+    written_at: datetime
+    episode_id: UUID | None
+    quote_id: UUID | None
+    attribute_version_id: UUID
+    policy_version_id: UUID
+    corrects_id: UUID | None
+    sensitivity: int
+    basis: str
+    expires_at: datetime | None
+
+
+class BeliefRow(NamedTuple):
+    """A stretch, as believed over a stretch of belief."""
+
+    id: UUID
+    key_id: UUID
+    chain_no: int
+    evidence_id: UUID
+    fact_id: UUID | None
+    valid_from: datetime
+    valid_to: datetime | None
+    believed_from: datetime
+    believed_to: datetime | None
+
+
+class ReceiptRow(NamedTuple):
+    """What a write came to."""
+
+    id: UUID
+    act: str
+    actor_kind: str
+    actor_id: UUID
+    at: datetime
+    subject_ids: Uuids | None
+    attribute_ids: Uuids | None
+    fact_ids: Uuids | None
+    policy_version_id: UUID
+    verdict: str
+    reasons: Words
+
+
+class OutboxRow(NamedTuple):
+    """Work that the act leaves to do."""
+
+    id: UUID
+    topic: str
+    target_id: UUID
+    due_at: datetime
+    created_at: datetime
+
+
+class EpisodeRow(NamedTuple):
+    """Input as received."""
+
+    id: UUID
+    kind: str
+    role: str | None
+    subject_id: UUID | None
+    session_id: str
+    turn_id: str
+    tool_call_id: str | None
+    occurred_at: datetime
+    recorded_at: datetime
+    writer_kind: str
+    writer_id: UUID
+    consent_id: UUID | None
+    payload_id: UUID
+    content_digest: bytes
+    policy_version_id: UUID
+    sensitivity: int
+    basis: str
+    expires_at: datetime | None
+
+
+class CandidateRow(NamedTuple):
+    """A proposal that waits."""
+
+    id: UUID
+    subject_id: UUID
+    attribute_id: UUID
+    attribute_version_id: UUID
+    policy_version_id: UUID
+    act: str
+    target_id: UUID | None
+    state: str
+    reasons: Words
+    rule: str
+    confirm_by: str | None
+    value_digest: bytes | None
+    payload_id: UUID | None
+    is_end: bool
+    writer_kind: str
+    writer_id: UUID
+    created_at: datetime
+    sensitivity: int
+    basis: str
+    expires_at: datetime | None
+
+
+class CandidateSayingRow(NamedTuple):
+    """One saying of a proposal that waits."""
+
+    id: UUID
+    candidate_id: UUID
+    valid_from: datetime
+    stated_to: datetime | None
+    confidence: float | None
+    source: str
+    turn_id: str
+    tool_call_id: str | None
+    consent_id: UUID | None
+    episode_id: UUID | None
+    quote_id: UUID | None
+    sensitivity: int
+    basis: str
+    expires_at: datetime | None
+    writer_kind: str
+    writer_id: UUID
+    trust: int
+    said_at: datetime
+
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+# storing --------------------------------------------------------------------------------------------------------------
+
+_SQL_TYPES: dict[Any, str] = {
+    UUID: "uuid",
+    str: "text",
+    bytes: "bytea",
+    int: "bigint",
+    bool: "boolean",
+    float: "float8",
+    datetime: "timestamptz",
+    Uuids: "uuid[]",
+    Words: "text[]",
+}
+
+
+def _sql_type(annotation: Any) -> str:
+    if isinstance(annotation, UnionType) or get_args(annotation):
+        (annotation,) = (each for each in get_args(annotation) if each is not type(None))
+    return _SQL_TYPES[annotation]
 
 
 def _insert(table: str, columns: Sequence[tuple[str, str]]) -> str:
@@ -206,205 +311,36 @@ def _insert_one(table: str, columns: Sequence[tuple[str, str]]) -> str:
     return f"INSERT INTO {table} (tenant_id, {names}) VALUES (%s::uuid, {values})"
 
 
-class Table:
-    """One table's insert: rows are tuples in the order of `columns`; an array column takes its literal as text."""
+class Table(Generic[Row]):
+    """One table's insert, in the columns that its row names."""
 
-    def __init__(self, name: str, *columns: str) -> None:
-        self.columns = [tuple(column.split(" ", 1)) for column in columns]
-        self.many = _insert(name, self.columns)  # type: ignore[arg-type]
-        self.one = _insert_one(name, self.columns)  # type: ignore[arg-type]
+    def __init__(self, name: str, row: type[Row]) -> None:
+        self.columns = [(column, _sql_type(kind)) for column, kind in get_type_hints(row).items()]
+        self.many = _insert(name, self.columns)
+        self.one = _insert_one(name, self.columns)
 
-    def insert(self, tenant: UUID, rows: Sequence[tuple[Any, ...]]) -> None:
+    def insert(self, tenant: UUID, rows: Sequence[Row]) -> None:
         """Store `rows` in one statement; nothing for none."""
-        if not rows:
-            return
-        with connection.cursor() as cursor:
-            if len(rows) == 1:
-                cursor.execute(self.one, [tenant, *rows[0]])
-            else:
-                cursor.execute(self.many, [tenant, *(list(column) for column in zip(*rows, strict=True))])
+        if len(rows) == 1:
+            execute(self.one, [tenant, *rows[0]])
+        elif rows:
+            execute(self.many, [tenant, *(list(column) for column in zip(*rows, strict=True))])
 
 
-def uuids(values: Iterable[UUID] | None) -> str | None:
-    """Return the text of a uuid array, or None."""
-    return None if values is None else "{" + ",".join(str(value) for value in values) + "}"
+SUBJECT_KEYS = Table("tenants_subjectkey", SubjectKeyRow)
+PAYLOADS = Table("memory_payload", PayloadRow)
+SUBJECTS = Table("memory_subject", SubjectRow)
+FACTS = Table("memory_fact", FactRow)
+EVIDENCE = Table("memory_evidence", EvidenceRow)
+BELIEFS = Table("memory_belief", BeliefRow)
+RECEIPTS = Table("memory_receipt", ReceiptRow)
+OUTBOX = Table("memory_outboxentry", OutboxRow)
+EPISODES = Table("memory_episode", EpisodeRow)
+CANDIDATES = Table("memory_candidate", CandidateRow)
+CANDIDATE_SAYINGS = Table("memory_candidatesaying", CandidateSayingRow)
 
 
-def words(values: Iterable[str]) -> str:
-    """Return the text of a text array of codes (letters, digits, `_ . -` only)."""
-    return "{" + ",".join(values) + "}"
-
-
-SUBJECT_KEYS = Table("tenants_subjectkey", "id uuid", "wrapped bytea", "version int", "created_at timestamptz")
-PAYLOADS = Table(
-    "memory_payload",
-    "id uuid",
-    "purpose text",
-    "key_id uuid",
-    "clear text",
-    "sealed bytea",
-    "sensitivity smallint",
-    "basis text",
-    "expires_at timestamptz",
-    "consent_ids uuid[]",
-    "written_at timestamptz",
-)
-SUBJECTS = Table("memory_subject", "id uuid", "kind text", "payload_id uuid", "key_id uuid", "created_at timestamptz")
-IDENTIFIERS = Table(
-    "memory_subjectidentifier",
-    "id uuid",
-    "subject_id uuid",
-    "digest bytea",
-    "payload_id uuid",
-    "is_key boolean",
-    "created_at timestamptz",
-)
-FACTS = Table(
-    "memory_fact",
-    "id uuid",
-    "key_id uuid",
-    "subject_id uuid",
-    "chain_no bigint",
-    "value_digest bytea",
-    "payload_id uuid",
-    "attribute_version_id uuid",
-    "policy_version_id uuid",
-    "sensitivity smallint",
-    "basis text",
-    "expires_at timestamptz",
-    "consent_ids uuid[]",
-    "confirmed boolean",
-    "confidence float8",
-    "evidence_count int",
-    "review_at timestamptz",
-    "created_at timestamptz",
-)
-EVIDENCE = Table(
-    "memory_evidence",
-    "id uuid",
-    "key_id uuid",
-    "fact_id uuid",
-    "is_end boolean",
-    "valid_from timestamptz",
-    "stated_to timestamptz",
-    "recorded_at timestamptz",
-    "act_no bigint",
-    "rank int",
-    "confirmed boolean",
-    "confidence float8",
-    "imported boolean",
-    "source text",
-    "turn_id text",
-    "tool_call_id text",
-    "consent_id uuid",
-    "writer_kind text",
-    "writer_id uuid",
-    "trust smallint",
-    "written_at timestamptz",
-    "episode_id uuid",
-    "quote_id uuid",
-    "extractor text",
-    "attribute_version_id uuid",
-    "policy_version_id uuid",
-    "corrects_id uuid",
-    "sensitivity smallint",
-    "basis text",
-    "expires_at timestamptz",
-)
-BELIEFS = Table(
-    "memory_belief",
-    "id uuid",
-    "key_id uuid",
-    "chain_no bigint",
-    "evidence_id uuid",
-    "fact_id uuid",
-    "valid_from timestamptz",
-    "valid_to timestamptz",
-    "believed_from timestamptz",
-    "believed_to timestamptz",
-)
-RECEIPTS = Table(
-    "memory_receipt",
-    "id uuid",
-    "act text",
-    "actor_kind text",
-    "actor_id uuid",
-    "at timestamptz",
-    "subject_ids uuid[]",
-    "attribute_ids uuid[]",
-    "fact_ids uuid[]",
-    "policy_version_id uuid",
-    "verdict text",
-    "reasons text[]",
-)
-OUTBOX = Table(
-    "memory_outboxentry", "id uuid", "topic text", "target_id uuid", "due_at timestamptz", "created_at timestamptz"
-)
-EPISODES = Table(
-    "memory_episode",
-    "id uuid",
-    "kind text",
-    "role text",
-    "subject_id uuid",
-    "session_id text",
-    "turn_id text",
-    "tool_call_id text",
-    "occurred_at timestamptz",
-    "recorded_at timestamptz",
-    "writer_kind text",
-    "writer_id uuid",
-    "consent_id uuid",
-    "payload_id uuid",
-    "content_digest bytea",
-    "policy_version_id uuid",
-    "sensitivity smallint",
-    "basis text",
-    "expires_at timestamptz",
-)
-CANDIDATES = Table(
-    "memory_candidate",
-    "id uuid",
-    "subject_id uuid",
-    "attribute_id uuid",
-    "attribute_version_id uuid",
-    "policy_version_id uuid",
-    "act text",
-    "target_id uuid",
-    "state text",
-    "reasons text[]",
-    "rule text",
-    "confirm_by text",
-    "value_digest bytea",
-    "payload_id uuid",
-    "is_end boolean",
-    "writer_kind text",
-    "writer_id uuid",
-    "created_at timestamptz",
-    "sensitivity smallint",
-    "basis text",
-    "expires_at timestamptz",
-)
-CANDIDATE_SAYINGS = Table(
-    "memory_candidatesaying",
-    "id uuid",
-    "candidate_id uuid",
-    "valid_from timestamptz",
-    "stated_to timestamptz",
-    "confidence float8",
-    "source text",
-    "turn_id text",
-    "tool_call_id text",
-    "consent_id uuid",
-    "episode_id uuid",
-    "quote_id uuid",
-    "sensitivity smallint",
-    "basis text",
-    "expires_at timestamptz",
-    "writer_kind text",
-    "writer_id uuid",
-    "trust smallint",
-    "said_at timestamptz",
-)
+# changing what may change ---------------------------------------------------------------------------------------------
 
 _UPDATE_FACTS = """
 UPDATE memory_fact f SET sensitivity = w.sensitivity, basis = w.basis, expires_at = w.expires_at,
@@ -443,29 +379,11 @@ UPDATE memory_fact f SET ended_at = clock_timestamp(), ended_by = w.ended_by
 FROM unnest(%s::uuid[], %s::text[]) AS w (id, ended_by)
 WHERE f.tenant_id = %s::uuid AND f.id = w.id AND f.ended_at IS NULL
 """
-_NEWEST = """
-UPDATE memory_factkey k SET newest_at = w.newest_at, act_no = w.act_no
-FROM unnest(%s::uuid[], %s::timestamptz[], %s::bigint[]) AS w (id, newest_at, act_no)
-WHERE k.tenant_id = %s::uuid AND k.id = w.id
-"""
-
-_NEWEST_ACT = """
-UPDATE memory_factkey k SET newest_at = (
-  SELECT max(greatest(e.recorded_at, e.retracted_at)) FROM memory_evidence e WHERE e.tenant_id = k.tenant_id AND e.key_id = k.id)
-FROM unnest(%s::uuid[]) AS w (id)
-WHERE k.tenant_id = %s::uuid AND k.id = w.id
-"""
 
 
 def _run(sql: str, columns: Sequence[Any], rows: int) -> None:
     if rows:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, columns)
-
-
-def _consents(fact: FactState) -> str | None:
-    # In one order, so that a fact and its payload are equal in it.
-    return None if fact.consent_ids is None else uuids(sorted(fact.consent_ids))
+        execute(sql, columns)
 
 
 def update_facts(tenant: UUID, facts: Sequence[FactState]) -> None:
@@ -477,7 +395,7 @@ def update_facts(tenant: UUID, facts: Sequence[FactState]) -> None:
             [fact.sensitivity for fact in facts],
             [fact.basis for fact in facts],
             [fact.expires_at for fact in facts],
-            [_consents(fact) for fact in facts],
+            [consents_of(fact) for fact in facts],
             [fact.confirmed for fact in facts],
             [fact.confidence for fact in facts],
             [fact.evidence_count for fact in facts],
@@ -497,7 +415,7 @@ def update_payloads(tenant: UUID, rows: Sequence[tuple[FactState, UUID | None, b
             [fact.sensitivity for fact, _, _ in rows],
             [fact.basis for fact, _, _ in rows],
             [fact.expires_at for fact, _, _ in rows],
-            [_consents(fact) for fact, _, _ in rows],
+            [consents_of(fact) for fact, _, _ in rows],
             [key for _, key, _ in rows],
             [sealed for _, _, sealed in rows],
             tenant,
@@ -525,17 +443,3 @@ def retract(tenant: UUID, rows: Sequence[tuple[UUID, datetime]], by: UUID, reaso
 def settle(tenant: UUID, rows: Sequence[tuple[UUID, str]]) -> None:
     """Mark facts as ended, by cause; their content is removed later, elsewhere."""
     _run(_SETTLE, [[each for each, _ in rows], [cause for _, cause in rows], tenant], len(rows))
-
-
-def move_keys(tenant: UUID, keys: Sequence[KeyState]) -> None:
-    """Store the newest act of keys that moved otherwise than `lock_keys` foresaw."""
-    _run(
-        _NEWEST,
-        [[key.id for key in keys], [key.newest_at for key in keys], [key.act_no for key in keys], tenant],
-        len(keys),
-    )
-
-
-def move_back(tenant: UUID, keys: Sequence[KeyState]) -> None:
-    """Let the newest instant of keys be that of their newest act, where `lock_keys` foresaw more acts than there were."""
-    _run(_NEWEST_ACT, [[key.id for key in keys], tenant], len(keys))

@@ -1,11 +1,13 @@
 """Subjects as the write door meets them: found by HMAC of their key or an alias, locked, and made where they are new."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from memory import rows
+from memory.rows import PayloadRow, SubjectKeyRow, SubjectRow
 from tenants.identity import new_id
 from tenants.secrets import keyring
 
@@ -20,6 +22,10 @@ class SubjectState:
     id: UUID
     key_id: UUID
     data_key: bytes
+
+    def digest(self, value: str) -> bytes:
+        """Return what equal values of this subject have in common; it dies with the subject's key."""
+        return keyring().digest(self.data_key, "value", value.encode("utf-8"))
 
 
 def payload_context(tenant: UUID, payload: UUID, purpose: str) -> bytes:
@@ -48,44 +54,67 @@ FROM locked l
 """
 
 
-def _find(tenant: UUID, digests: Sequence[bytes]) -> dict[bytes, SubjectState]:
+def query(tenant: UUID, names: Iterable[str]) -> rows.Query | None:
+    """Return what asks for the subjects of `names`, locked against their erasure; None where there are no names."""
+    digests = sorted(keyring().identifier(tenant, name) for name in names)
+    return (_FIND, {"digests": digests, "tenant": tenant}) if digests else None
+
+
+def by_name(tenant: UUID, names: Iterable[str], answer: Sequence[tuple[Any, ...]]) -> dict[str, SubjectState]:
+    """Read the answer to `query`: the subject of each name that has one."""
     ring = keyring()
-    found: dict[bytes, SubjectState] = {}
+    by_digest = {ring.identifier(tenant, name): name for name in names} if answer else {}
+    found: dict[str, SubjectState] = {}
     opened: dict[UUID, SubjectState] = {}
-    wanted = set(digests)
-    for digest, subject, key, wrapped, version in rows.fetch(
-        _FIND,
-        {"digests": list(digests), "tenant": tenant},  # type: ignore[arg-type]
-    ):
-        digest = bytes(digest)
-        if digest not in wanted:
-            continue
+    for digest, subject, key, wrapped, version in answer:
+        name = by_digest.get(bytes(digest))
+        if name is None:
+            continue  # a name of the same subject that nobody asked for
         if subject not in opened:
             opened[subject] = SubjectState(subject, key, ring.unwrap(tenant, bytes(wrapped), version))
-        found[digest] = opened[subject]
+        found[name] = opened[subject]
     return found
 
 
-def known(tenant: UUID, names: Iterable[str]) -> dict[str, SubjectState]:
+def known(tenant: UUID, names: Collection[str]) -> dict[str, SubjectState]:
     """Return the subject of each name that has one, locked against its erasure; nothing is made."""
-    by_digest = {keyring().identifier(tenant, name): name for name in names}
-    return {by_digest[digest]: subject for digest, subject in _find(tenant, sorted(by_digest)).items()}
+    return by_name(tenant, names, rows.fetch_all([query(tenant, names)])[0])
 
 
-def resolve(tenant: UUID, names: Iterable[str], *, now: datetime, kind: str = "entity") -> dict[str, SubjectState]:
+def resolve(
+    tenant: UUID,
+    names: Iterable[str],
+    *,
+    now: datetime,
+    kind: str = "entity",
+    found: Mapping[str, SubjectState] | None = None,
+) -> dict[str, SubjectState]:
     """Return the subject of each name, locked against its erasure; unknown names become subjects.
 
-    Two writers who meet a new name at once get one subject: identifiers are inserted in the order of their digests,
-    and what another transaction made in the meantime is read again.
+    `found` are those that `query` found of these names already. Two writers who meet a new name at once get one subject:
+    identifiers are inserted in the order of their digests, and what another transaction made in the meantime is read
+    again.
     """
-    ring = keyring()
-    by_digest = {ring.identifier(tenant, name): name for name in names}
-    found = _find(tenant, sorted(by_digest))
-    missing = [digest for digest in sorted(by_digest) if digest not in found]
+    names = set(names)
+    subjects = dict(known(tenant, names) if found is None else found)
+    missing = {keyring().identifier(tenant, name): name for name in names if name not in subjects}
     if missing:
-        _create(tenant, [(digest, by_digest[digest]) for digest in missing], now=now, kind=kind)
-        found.update(_find(tenant, missing))
-    return {name: found[digest] for digest, name in by_digest.items()}
+        _create(tenant, sorted(missing.items()), now=now, kind=kind)
+        subjects.update(known(tenant, missing.values()))
+    return {name: subjects[name] for name in names}
+
+
+_OF_ID = """
+SELECT s.key_id, k.wrapped, k.version
+FROM memory_subject s JOIN tenants_subjectkey k ON k.tenant_id = s.tenant_id AND k.id = s.key_id
+WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR KEY SHARE OF s
+"""
+
+
+def of_id(tenant: UUID, subject: UUID) -> SubjectState:
+    """Return a subject that is there, locked against its erasure."""
+    ((key, wrapped, version),) = rows.fetch(_OF_ID, [tenant, subject])
+    return SubjectState(subject, key, keyring().unwrap(tenant, bytes(wrapped), version))
 
 
 _CLAIM = """
@@ -108,14 +137,16 @@ def _create(tenant: UUID, names: Sequence[tuple[bytes, str]], *, now: datetime, 
     ring = keyring()
     wanted = {digest: (name, new_id(), new_id()) for digest, name in names}
     won = _claim(tenant, [(digest, s, p) for digest, (_, s, p) in wanted.items()], is_key=True, now=now)
-    keys, payloads, subjects = [], [], []
+    keys: list[SubjectKeyRow] = []
+    payloads: list[PayloadRow] = []
+    subjects: list[SubjectRow] = []
     for digest in won:
         name, subject, payload = wanted[digest]
         key, wrapped, version = ring.new_data_key(tenant)
         key_id = new_id()
-        keys.append((key_id, wrapped, version, now))
+        keys.append(SubjectKeyRow(key_id, wrapped, version, now))
         payloads.append(_name_payload(tenant, payload, "subject", name, key, key_id, now))
-        subjects.append((subject, kind, payload, key_id, now))
+        subjects.append(SubjectRow(subject, kind, payload, key_id, now))
     rows.SUBJECT_KEYS.insert(tenant, keys)
     rows.PAYLOADS.insert(tenant, payloads)
     rows.SUBJECTS.insert(tenant, subjects)
@@ -137,13 +168,24 @@ def add_aliases(tenant: UUID, subject: SubjectState, aliases: Iterable[str], *, 
             for d in won
         ],
     )
-    lost = [digest for digest in wanted if digest not in won]
-    held = _find(tenant, lost) if lost else {}
-    return [wanted[digest][0] for digest in lost if held[digest].id != subject.id]
+    lost = [alias for digest, (alias, _) in wanted.items() if digest not in won]
+    held = known(tenant, lost)
+    return [alias for alias in lost if held[alias].id != subject.id]
 
 
 def _name_payload(
     tenant: UUID, payload: UUID, purpose: str, name: str, key: bytes, key_id: UUID, now: datetime
-) -> tuple[object, ...]:
+) -> PayloadRow:
     sealed = keyring().seal(key, name.encode("utf-8"), payload_context(tenant, payload, purpose))
-    return (payload, purpose, key_id, None, sealed, _NAME_CLASS, "indefinite", None, None, now)
+    return PayloadRow(
+        id=payload,
+        purpose=purpose,
+        key_id=key_id,
+        clear=None,
+        sealed=sealed,
+        sensitivity=_NAME_CLASS,
+        basis="indefinite",
+        expires_at=None,
+        consent_ids=None,
+        written_at=now,
+    )

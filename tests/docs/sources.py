@@ -152,9 +152,9 @@ def argument(node: ast.Call, place: int, name: str = "") -> ast.AST | None:
 
 #: Raised or returned with a code as their first argument.
 _PROBLEMS = frozenset(
-    {"Problem", "Malformed", "Unauthenticated", "Forbidden", "Missing", "Clash", "Refused", "Unavailable", "_deny"}
+    {"Problem", "Malformed", "Unauthenticated", "Forbidden", "Missing", "Clash", "Refused", "Unavailable", "Refusal"}
 )
-_FIELDS = {"FieldError": 1, "ValueRefused": 1, "_refuse": 0, "_deny": 0}
+_FIELDS = {"FieldError": 1, "ValueRefused": 1, "_refuse": 0, "Refusal": 0}
 _CODE = re.compile(r"[a-z][a-z0-9_]*")
 #: Read from files by operators' commands, whose refusals never reach a client.
 _OPERATORS = ("management", "evaluation", "registry.py", "documents.py", "definitions.py", "rules.py", "publishing.py")
@@ -186,6 +186,8 @@ def field_codes() -> set[str]:
     for path, node in nodes(without=_OPERATORS):
         name = called(node)
         if isinstance(node, ast.Call) and name in _FIELDS and path.name != "authentication.py":
+            if name == "Refusal" and argument(node, 1, "path") is None:
+                continue
             found.update(texts(argument(node, _FIELDS[name], "code")))
         if isinstance(node, ast.Call) and name == "PydanticCustomError":
             found.update(
@@ -211,9 +213,9 @@ def reasons() -> set[str]:
             if called(node) == "_Rejected":
                 found.update(texts(argument(node, 1, "reason")))
                 found.update(f"builtin.{step}" for step in texts(argument(node, 0, "step")))
-            elif called(node) in {"_reject", "verdict", "_Course"}:
+            elif called(node) in {"_reject", "verdict", "Course"}:
                 found.update(text for each in node.args for text in texts(each))
-        elif isinstance(node, ast.FunctionDef) and node.name in {"_needs_a_person", "_conflict"}:
+        elif isinstance(node, ast.FunctionDef) and node.name in {"_needs_a_person", "conflict"}:
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Return):
                     found.update(texts(inner.value))

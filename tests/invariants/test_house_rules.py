@@ -120,9 +120,10 @@ def ours(sources: list[Source]) -> list[Source]:
 
 #: Which file may write which tables of memory, and nobody else.
 DOORS = {
-    "memory/rows.py": {"belief", "evidence", "fact", "factkey", "payload"},
+    "memory/rows.py": {"belief", "evidence", "fact", "payload"},
+    "memory/factkeys.py": {"factkey"},
     "memory/subjects.py": {"subjectidentifier"},
-    "memory/remember.py": {"candidate"},
+    "memory/proposals.py": {"candidate"},
     "memory/recall.py": {"receipt"},
     "memory/receipts.py": {"receipt"},
     "memory/idempotency.py": {"idempotencyrecord"},

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from memory import remember
 from memory.outcomes import Asked, Denied, EpisodeKept, Repeat, Retracted, Written
+from tenants import audit
 from tenants.actors import Scope
 from tenants.errors import Clash, Forbidden, Missing
 from tests.memory.doors import MICROSECOND, Doors, assert_sound, day
@@ -784,7 +784,7 @@ def test_a_door_that_fails_in_its_last_step_has_stored_nothing(
     def broken(*_: Any, **__: Any) -> None:
         raise _Broken
 
-    monkeypatch.setattr(remember, "append", broken)
+    monkeypatch.setattr(audit, "append", broken)
     acts = {
         "say": lambda: doors.say("city", "Oslo", 2, subject="new"),
         "batch": lambda: doors.write([doors.body("city", "Oslo", 2), doors.body("plan", "gold", 2)], batch=True),

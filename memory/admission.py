@@ -1,0 +1,324 @@
+"""What a saying must pass before anything is locked for it but what it refers to: admitted is what may stand or wait.
+
+In order: attribute and value; consents, subjects, cited episodes and what is corrected, all looked up at once; the
+quote; the consent; the policy's verdict; the target of a correction.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from memory import sayings, subjects
+from memory.contracts import FactBody, Retention
+from memory.outcomes import Denied, Refusal
+from memory.sayings import Prepared, Target
+from memory.subjects import SubjectState, payload_context
+from memory.writing import Writing, begin
+from policies.catalogue import AttributeInForce
+from policies.decision import Question, Verdict, decide
+from policies.values import ValueRefused, canonical_text
+from policies.vocabulary import Basis, Confirm, Kind, Outcome, Sensitivity, SourceKind
+from tenants.actors import Actor, ActorKind, Scope
+from tenants.identity import new_id
+from tenants.secrets import keyring
+
+# what sayings refer to ------------------------------------------------------------------------------------------------
+
+
+class ConsentFound(NamedTuple):
+    """A consent, locked: of which subject, for which purposes, and whether it stands."""
+
+    id: UUID
+    subject_id: UUID
+    purposes: list[str]
+    stands: bool
+
+
+class Cited(NamedTuple):
+    """An episode that the writer may see."""
+
+    occurred_at: datetime
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What sayings refer to, as far as it is there."""
+
+    consents: dict[str, ConsentFound]
+    subjects: dict[str, SubjectState]
+    episodes: dict[UUID, Cited]
+    targets: dict[UUID, list[Target]]
+
+
+_CONSENTS = """
+SELECT c.ref, c.id, c.subject_id, c.purposes, c.withdrawn_at IS NULL
+FROM policies_consent c WHERE c.tenant_id = %s::uuid AND c.ref = ANY(%s::text[]) ORDER BY c.id FOR KEY SHARE
+"""
+_EPISODES = """
+SELECT e.id, e.occurred_at, p.id, p.clear, p.sealed, k.wrapped, k.version
+FROM memory_episode e
+  JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
+  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
+WHERE e.tenant_id = %s::uuid AND e.id = ANY(%s::uuid[]) AND e.redaction_state = 'none' AND NOT e.restricted
+  AND (e.expires_at IS NULL OR e.expires_at > clock_timestamp()) AND e.sensitivity <= %s
+  AND (e.consent_id IS NULL OR consent_stands(ARRAY[e.consent_id]))
+"""
+
+
+def open_for(actor: Actor, bodies: Iterable[FactBody], *, act: str) -> tuple[Writing, References]:
+    """Begin a write of `bodies`, and look up what they refer to."""
+    bodies = list(bodies)
+    return open_with(
+        actor,
+        act=act,
+        consents={body.provenance.consent_ref for body in bodies},
+        names={body.subject for body in bodies},
+        episodes={body.provenance.source_episode for body in bodies},
+        targets={body.corrects for body in bodies},
+    )
+
+
+def open_with(
+    actor: Actor,
+    *,
+    act: str,
+    consents: Iterable[str | None] = (),
+    names: Iterable[str | None] = (),
+    episodes: Iterable[UUID | None] = (),
+    targets: Iterable[UUID | None] = (),
+) -> tuple[Writing, References]:
+    """Begin a write and look up what it refers to, in one round trip: consents and subjects locked, in this order."""
+    tenant = actor.tenant
+    refs, cited = sorted(filter(None, consents)), sorted(filter(None, episodes))
+    about, corrected = set(filter(None, names)), set(filter(None, targets))
+    writing, (of_consents, of_subjects, of_episodes, of_targets) = begin(
+        actor,
+        act,
+        beside=[
+            (_CONSENTS, [tenant, refs]) if refs else None,
+            subjects.query(tenant, about),
+            (_EPISODES, [tenant, cited, actor.clearance]) if cited else None,
+            sayings.targets_query(tenant, corrected),
+        ],
+    )
+    return writing, References(
+        {ref: ConsentFound(*consent) for ref, *consent in of_consents},
+        subjects.by_name(tenant, about, of_subjects),
+        dict(_opened(tenant, *row) for row in of_episodes),
+        sayings.targets_by_name(corrected, of_targets),
+    )
+
+
+def _opened(
+    tenant: UUID,
+    episode: UUID,
+    occurred_at: datetime,
+    payload: UUID,
+    clear: str | None,
+    sealed: bytes | None,
+    wrapped: bytes | None,
+    version: int | None,
+) -> tuple[UUID, Cited]:
+    if sealed is not None and wrapped is not None and version is not None:
+        key = keyring().unwrap(tenant, bytes(wrapped), version)
+        clear = keyring().open(key, bytes(sealed), payload_context(tenant, payload, "episode")).decode("utf-8")
+    return episode, Cited(occurred_at, clear or "")
+
+
+# checking -------------------------------------------------------------------------------------------------------------
+
+
+def admit(
+    writing: Writing, references: References, bodies: Mapping[int, FactBody]
+) -> tuple[list[Prepared], dict[int, Denied]]:
+    """Return what of `bodies` (by place) may stand or wait, in their order, and what may not; new subjects are made."""
+    denied: dict[int, Denied] = {}
+    valued: list[tuple[int, FactBody, AttributeInForce, str | None]] = []
+    for place, body in bodies.items():
+        try:
+            valued.append((place, body, *_valued(writing, body)))
+        except Refusal as refusal:
+            denied[place] = refusal.denied
+    about = subjects.resolve(
+        writing.actor.tenant,
+        {body.subject for _, body, _, _ in valued},
+        now=writing.now,
+        found=references.subjects,
+    )
+    writing.subjects = {each.id: each for each in about.values()}
+    admitted: list[Prepared] = []
+    for place, body, attribute, value in valued:
+        try:
+            admitted.append(_prepared(writing, references, place, body, attribute, value, about[body.subject]))
+        except Refusal as refusal:
+            denied[place] = refusal.denied
+    return admitted, denied
+
+
+def foresee(writing: Writing, references: References, body: FactBody) -> Prepared:
+    """Return the saying as `admit` would, making nothing. Raises `Refusal`."""
+    attribute, value = _valued(writing, body)
+    about = references.subjects.get(body.subject)
+    if about is None:
+        # Stands for the subject that the write would make: no consent, key or evidence is its own.
+        about = SubjectState(new_id(), new_id(), bytes(32))
+    return _prepared(writing, references, 0, body, attribute, value, about)
+
+
+def check_import(writing: Writing, recorded_at: datetime | None) -> None:
+    """Refuse an instant of recording from whoever may not import, and one that is still to come."""
+    if recorded_at is None:
+        return
+    if not writing.actor.may(Scope.IMPORT):
+        raise Refusal("import_scope_needed", "recorded_at", status=403)
+    if recorded_at > writing.now:
+        raise Refusal("recorded_in_the_future", "recorded_at")
+
+
+def _valued(writing: Writing, body: FactBody) -> tuple[AttributeInForce, str | None]:
+    attribute = writing.catalogue.attributes.get(body.attribute)
+    if attribute is None:
+        raise Refusal("unknown_attribute", "attribute")
+    if body.ended and body.has_value and not attribute.multi:
+        raise Refusal("ended_with_value_on_single", "value")
+    check_import(writing, body.recorded_at)
+    if body.provenance.kind is SourceKind.CONFIRMATION and writing.actor.kind is not ActorKind.PERSON:
+        raise Refusal("a_person_confirms", "provenance.source")
+    if not body.has_value:
+        return attribute, None
+    try:
+        return attribute, canonical_text(attribute.values.canonical(body.value))
+    except ValueRefused as refused:
+        raise Refusal(refused.code, refused.path) from None
+
+
+def _prepared(
+    writing: Writing,
+    references: References,
+    place: int,
+    body: FactBody,
+    attribute: AttributeInForce,
+    value: str | None,
+    about: SubjectState,
+) -> Prepared:
+    actor, given = writing.actor, body.provenance
+    occurred_at = _cited(references, given.source_episode, given.quote)
+    basis = attribute.definition.basis if body.retention is None else body.retention.basis
+    consent = consent_of(references, given.consent_ref, about, basis, path="provenance.consent_ref")
+    verdict = judge(
+        writing,
+        act="end" if value is None else "fact",
+        attribute=attribute,
+        source=given.kind,
+        declared=body.sensitivity,
+        basis=basis,
+        consent=consent,
+        confidence=body.confidence,
+        retention=body.retention,
+    )
+    if verdict.outcome is Outcome.REJECT:
+        raise Refusal("rejected", reasons=verdict.reasons, rule=verdict.rule)
+    valid_from = body.valid_from or occurred_at
+    sayings.check_times(valid_from, body.valid_to)
+    item = Prepared(
+        place=place,
+        attribute=attribute,
+        subject=about,
+        value=value,
+        digest=None if value is None else about.digest(value),
+        is_end=body.ended,
+        valid_from=valid_from,
+        stated_to=body.valid_to,
+        confidence=body.confidence,
+        source=given.kind,
+        turn_id=given.turn_id,
+        tool_call_id=given.tool_call_id,
+        consent_id=None if consent is None else consent.id,
+        episode_id=given.source_episode,
+        quote=given.quote,
+        sensitivity=int(verdict.sensitivity),
+        basis=verdict.basis.value,
+        expires_at=verdict.expires_at,
+        review_at=verdict.review_at,
+        writer_kind=actor.kind.value,
+        writer_id=actor.id,
+        trust=actor.trust,
+        recorded_at=body.recorded_at,
+        verdict=verdict,
+        decided=actor.kind is ActorKind.PERSON and given.kind is SourceKind.CONFIRMATION,
+    )
+    if body.corrects is not None:
+        sayings.aim(actor, item, body, references.targets[body.corrects])
+    return item
+
+
+def _cited(references: References, episode: UUID | None, quote: str | None) -> datetime | None:
+    """Return when the cited episode occurred; refuse one that the writer does not see, and words that are not in it."""
+    if episode is None:
+        return None
+    cited = references.episodes.get(episode)
+    if cited is None:
+        raise Refusal("not_found", "provenance.source_episode")
+    if quote is not None and quote not in cited.content:
+        raise Refusal("quote_not_in_episode", "provenance.quote")
+    return cited.occurred_at
+
+
+def consent_of(
+    references: References, ref: str | None, about: SubjectState | None, basis: Basis, *, path: str
+) -> ConsentFound | None:
+    """Return the standing consent that is referred to; refuse where it is missing, another's or withdrawn."""
+    if ref is None:
+        if basis is Basis.CONSENT:
+            raise Refusal("consent_ref_needed", path)
+        return None
+    found = references.consents.get(ref)
+    # A consent of another subject says nothing about this one.
+    if found is None or (about is not None and found.subject_id != about.id):
+        raise Refusal("rejected", path, reasons=("consent_missing",), rule="builtin.consent")
+    if not found.stands:
+        raise Refusal("rejected", path, reasons=("consent_withdrawn",), rule="builtin.consent")
+    return found
+
+
+def judge(
+    writing: Writing,
+    *,
+    act: Literal["fact", "episode", "end"],
+    attribute: AttributeInForce | None,
+    source: SourceKind,
+    declared: Sensitivity | None,
+    basis: Basis,
+    consent: ConsentFound | None,
+    confidence: float | None,
+    retention: Retention | None,
+) -> Verdict:
+    """Return what the policy in force says of an act."""
+    definition = None if attribute is None else attribute.definition
+    actor, catalogue = writing.actor, writing.catalogue
+    question = Question(
+        act=act,
+        attribute=None if attribute is None else attribute.name,
+        kind=Kind.EPISODIC if definition is None else definition.kind,
+        source=source,
+        confirmed=source is SourceKind.CONFIRMATION,
+        inferred=source is SourceKind.STATEMENT and act != "episode",
+        declared=declared,
+        default=Sensitivity.PERSONAL if definition is None else definition.sensitivity,
+        detected=Sensitivity.PUBLIC,
+        basis=basis,
+        consent="none" if consent is None else "standing",
+        consent_purposes=None if consent is None else frozenset(consent.purposes),
+        purposes=actor.purposes,
+        confidence=confidence,
+        trust=actor.trust,
+        clearance=Sensitivity(actor.clearance),
+        confirm=Confirm.NEVER if definition is None else definition.confirm,
+        written_at=writing.now,
+        expires_at=None if retention is None else retention.expires_at,
+        recurrence=definition is not None and definition.recurrence is not None,
+    )
+    return decide(question, catalogue.policy, version=catalogue.policy_version)

@@ -1,0 +1,454 @@
+"""Candidates: sayings that wait, for a person who decides or for recurrence, and what becomes of them.
+
+A candidate is stored at once, under its key's lock, so that a later saying of the same transaction finds it and joins.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from memory import acts, factkeys, rows, sayings, subjects
+from memory.acts import CONFIRMED_BY_A_PERSON, Course
+from memory.ledger import KeyState
+from memory.outcomes import Asked, Outcome, Refusal, Written
+from memory.rows import CandidateRow, CandidateSayingRow
+from memory.sayings import Prepared
+from memory.subjects import SubjectState, payload_context
+from memory.writing import Raised, Writing
+from policies.vocabulary import SourceKind
+from tenants.audit import Action
+from tenants.errors import Missing
+from tenants.identity import new_id
+from tenants.secrets import keyring
+
+#: How long a proposal waits for a person before it lapses, whatever the life of what it proposes.
+ASKED_FOR = timedelta(days=90)
+
+
+class Waiting(NamedTuple):
+    """One saying of a candidate, as it was said."""
+
+    valid_from: datetime
+    stated_to: datetime | None
+    confidence: float | None
+    source: str
+    turn_id: str
+    tool_call_id: str | None
+    consent_id: UUID | None
+    episode_id: UUID | None
+    quote_id: UUID | None
+    sensitivity: int
+    basis: str
+    expires_at: datetime | None
+    writer_kind: str
+    writer_id: UUID
+    trust: int
+    said_at: datetime
+
+    def again(self, item: Prepared) -> Prepared:
+        """Return it as `item`, the proposal that it belongs to, to stand now."""
+        return replace(
+            item,
+            valid_from=self.valid_from,
+            stated_to=self.stated_to,
+            confidence=self.confidence,
+            source=SourceKind(self.source),
+            turn_id=self.turn_id,
+            tool_call_id=self.tool_call_id,
+            consent_id=self.consent_id,
+            episode_id=self.episode_id,
+            quote=None,
+            quote_id=self.quote_id,
+            sensitivity=self.sensitivity,
+            basis=self.basis,
+            expires_at=self.expires_at,
+            writer_kind=self.writer_kind,
+            writer_id=self.writer_id,
+            trust=self.trust,
+            recorded_at=None,
+            decided=True,
+        )
+
+
+_WAITING = """
+SELECT s.valid_from, s.stated_to, s.confidence, s.source, s.turn_id, s.tool_call_id, s.consent_id, s.episode_id, s.quote_id,
+  s.sensitivity, s.basis, s.expires_at, s.writer_kind, s.writer_id, s.trust, s.said_at
+FROM memory_candidatesaying s WHERE s.tenant_id = %s::uuid AND s.candidate_id = %s::uuid ORDER BY s.id
+"""
+
+
+def _waiting(tenant: UUID, candidate: UUID) -> list[Waiting]:
+    return [Waiting(*row) for row in rows.fetch(_WAITING, [tenant, candidate])]
+
+
+# asking and buffering -------------------------------------------------------------------------------------------------
+
+
+def ask(writing: Writing, item: Prepared, key: KeyState, course: Course, *, blind: bool) -> Asked:
+    """Let the saying wait for a person."""
+    until = writing.now + ASKED_FOR
+    candidate, _ = _propose(writing, item, key, course, state="asked", until=until)
+    return _asked(writing, candidate, course.reasons, blind=blind)
+
+
+def buffer(writing: Writing, item: Prepared, key: KeyState, course: Course, *, blind: bool) -> Written | Asked:
+    """Let the saying wait until its value came from enough distinct sources; if these were the last, let them all stand."""
+    recurrence = item.attribute.definition.recurrence
+    assert recurrence is not None
+    window = timedelta(days=recurrence.days)
+    candidate, state = _propose(writing, item, key, course, state="buffered", until=writing.now + window)
+    if state == "asked":
+        # It waits for a person already, and no number of repetitions decides in that person's stead.
+        return _asked(writing, candidate, course.reasons, blind=blind)
+    tenant = writing.actor.tenant
+    told = [each for each in _waiting(tenant, candidate) if each.said_at >= writing.now - window]
+    told = _consented(tenant, told)
+    if len({each.episode_id or each.turn_id for each in told}) >= recurrence.count:
+        return _promote(writing, item, key, candidate, told, blind=blind)
+    _note(writing, Action.CANDIDATE_BUFFERED, candidate, course.reasons[0])
+    writing.came_to("buffer", course.reasons)
+    return Asked(candidate=candidate, verdict="buffer", reasons=course.reasons, receipt=writing.receipt, blind=blind)
+
+
+def ask_to_take_back(writing: Writing, item: Prepared, key: KeyState, name: UUID) -> Asked:
+    """Let a person decide whether the evidence or fact of that name is taken back."""
+    course = CONFIRMED_BY_A_PERSON
+    pending = _pending(writing, key, "retraction", is_end=False, digest=None, target=name)
+    if pending is not None:
+        return _asked(writing, pending.id, course.reasons)
+    until = writing.now + ASKED_FOR
+    item = replace(item, basis="session", expires_at=until)
+    candidate = _store(writing, item, key, course, act="retraction", target=name, state="asked", expires_at=until)
+    _store_saying(writing, item, candidate, quote_id=None)
+    return _asked(writing, candidate, course.reasons)
+
+
+def _asked(writing: Writing, candidate: UUID, reasons: tuple[str, ...], *, blind: bool = False) -> Asked:
+    _note(writing, Action.CANDIDATE_ASKED, candidate, reasons[0])
+    writing.came_to("ask", reasons)
+    return Asked(candidate=candidate, verdict="ask", reasons=reasons, receipt=writing.receipt, blind=blind)
+
+
+def _note(writing: Writing, action: Action, candidate: UUID, reason: str, **numbers: bool) -> None:
+    writing.note(action, "candidate", candidate, reason=reason, numbers=dict(numbers))
+
+
+class _Pending(NamedTuple):
+    id: UUID
+    state: str
+    occurrences: int
+    lapsed: bool
+
+
+_PENDING = """
+SELECT c.id, c.state, c.occurrences, c.expires_at <= clock_timestamp()
+FROM memory_candidate c
+WHERE c.tenant_id = %s::uuid AND c.subject_id = %s::uuid AND c.attribute_id = %s::uuid AND c.act = %s AND c.is_end = %s
+  AND c.value_digest IS NOT DISTINCT FROM %s::bytea AND c.target_id IS NOT DISTINCT FROM %s::uuid
+  AND c.state IN ('asked', 'buffered')
+"""
+_JOIN = """
+UPDATE memory_candidate SET occurrences = %s, state = %s, sensitivity = greatest(sensitivity, %s)
+WHERE tenant_id = %s AND id = %s
+"""
+_PROPOSED_BELOW = """
+SELECT p.id, p.clear FROM memory_candidate c JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
+WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND p.sensitivity < %s
+"""
+_CLOSE = """
+UPDATE memory_candidate SET state = %s, decided_at = clock_timestamp(), decided_by = %s::uuid, decision_reason = %s,
+  evidence_id = %s::uuid
+WHERE tenant_id = %s AND id = %s
+"""
+
+
+def _pending(
+    writing: Writing, key: KeyState, act: str, *, is_end: bool, digest: bytes | None, target: UUID | None
+) -> _Pending | None:
+    """Return the equal proposal that waits already, if any; one whose time is over is closed."""
+    equal = [writing.actor.tenant, key.subject_id, key.attribute_id, act, is_end, digest, target]
+    pending = None
+    for row in rows.fetch(_PENDING, equal):
+        found = _Pending(*row)
+        if found.lapsed:
+            _close(writing, found.id, "expired", "lapsed")
+        else:
+            pending = found
+    return pending
+
+
+def _close(writing: Writing, candidate: UUID, state: str, reason: str, evidence: UUID | None = None) -> None:
+    rows.execute(_CLOSE, [state, writing.actor.id, reason, evidence, writing.actor.tenant, candidate])
+
+
+def _propose(
+    writing: Writing, item: Prepared, key: KeyState, course: Course, *, state: str, until: datetime
+) -> tuple[UUID, str]:
+    """Let the saying join the equal proposal that waits already, or make one. Return the candidate and its state.
+
+    What is asked about stays so; what was buffered is asked about when that is due.
+    """
+    tenant = writing.actor.tenant
+    act = "correction" if item.targets else "fact"
+    pending = _pending(writing, key, act, is_end=item.is_end, digest=item.digest, target=item.named)
+    if pending is not None:
+        candidate = pending.id
+        state = "asked" if pending.state == "asked" else state
+        rows.execute(_JOIN, [pending.occurrences + 1, state, item.sensitivity, tenant, candidate])
+        # The class of what is proposed follows the highest saying.
+        below = rows.fetch(_PROPOSED_BELOW, [tenant, candidate, item.sensitivity])
+        writing.raise_payloads(
+            [Raised(payload, "candidate", item.sensitivity, clear, item.subject) for payload, clear in below]
+        )
+    else:
+        until = until if item.expires_at is None else min(until, item.expires_at)
+        expires_at = None if item.basis == "indefinite" else until
+        candidate = _store(writing, item, key, course, act=act, target=item.named, state=state, expires_at=expires_at)
+    quote_id = None
+    if item.quote is not None:
+        quote_id = writing.add_payload_of(item, "quote", item.quote, sensitivity=item.sensitivity)
+    _store_saying(writing, item, candidate, quote_id=quote_id)
+    return candidate, state
+
+
+def _store(
+    writing: Writing,
+    item: Prepared,
+    key: KeyState,
+    course: Course,
+    *,
+    act: str,
+    target: UUID | None,
+    state: str,
+    expires_at: datetime | None,
+) -> UUID:
+    payload = None
+    if item.value is not None:
+        payload = writing.add_payload_of(item, "candidate", item.value, sensitivity=item.sensitivity)
+        writing.store_payloads()
+    candidate = CandidateRow(
+        id=new_id(),
+        subject_id=key.subject_id,
+        attribute_id=key.attribute_id,
+        attribute_version_id=item.attribute.version_id,
+        policy_version_id=writing.catalogue.policy_version_id,
+        act=act,
+        target_id=target,
+        state=state,
+        reasons=rows.words(course.reasons),
+        rule=course.rule,
+        confirm_by=course.confirm_by,
+        value_digest=item.digest,
+        payload_id=payload,
+        # A retraction ends nothing by itself: it lets hold again what stands without it.
+        is_end=item.is_end and act != "retraction",
+        writer_kind=item.writer_kind,
+        writer_id=item.writer_id,
+        created_at=writing.now,
+        sensitivity=item.sensitivity,
+        basis=item.basis,
+        expires_at=expires_at,
+    )
+    rows.CANDIDATES.insert(writing.actor.tenant, [candidate])
+    return candidate.id
+
+
+def _store_saying(writing: Writing, item: Prepared, candidate: UUID, *, quote_id: UUID | None) -> None:
+    writing.store_payloads()
+    saying = CandidateSayingRow(
+        id=new_id(),
+        candidate_id=candidate,
+        valid_from=item.valid_from or writing.now,
+        stated_to=item.stated_to,
+        confidence=item.confidence,
+        source=item.source.value,
+        turn_id=item.turn_id,
+        tool_call_id=item.tool_call_id,
+        consent_id=item.consent_id,
+        episode_id=item.episode_id,
+        quote_id=quote_id,
+        sensitivity=item.sensitivity,
+        basis=item.basis,
+        expires_at=item.expires_at,
+        writer_kind=item.writer_kind,
+        writer_id=item.writer_id,
+        trust=item.trust,
+        said_at=writing.now,
+    )
+    rows.CANDIDATE_SAYINGS.insert(writing.actor.tenant, [saying])
+
+
+# letting what waited stand --------------------------------------------------------------------------------------------
+
+_STANDING_CONSENTS = """
+SELECT id FROM policies_consent WHERE tenant_id = %s::uuid AND id = ANY(%s::uuid[]) AND withdrawn_at IS NULL
+FOR KEY SHARE SKIP LOCKED
+"""
+
+
+def _consented(tenant: UUID, told: Sequence[Waiting]) -> list[Waiting]:
+    """Return the waiting sayings that rest on no consent or on one that stands.
+
+    A consent that is being withdrawn is not waited for, since subjects and keys are locked already.
+    """
+    wanted = _consents(told)
+    standing = {row[0] for row in rows.fetch(_STANDING_CONSENTS, [tenant, wanted])} if wanted else set()
+    return [each for each in told if each.consent_id is None or each.consent_id in standing]
+
+
+def _consents(told: Iterable[Waiting]) -> list[UUID]:
+    return sorted({each.consent_id for each in told if each.consent_id is not None})
+
+
+def _load_whole(writing: Writing, key: KeyState) -> None:
+    """Load the key's chains before several sayings stand one after another: loading later would forget the first."""
+    if any(chain.sayings is None for chain in key.chains.values()):
+        factkeys.load_whole(writing.actor.tenant, [key])
+
+
+def _promote(
+    writing: Writing, item: Prepared, key: KeyState, candidate: UUID, told: Sequence[Waiting], *, blind: bool
+) -> Written | Asked:
+    """Let a buffered value stand: each of its sayings becomes evidence, unless a person must decide about one."""
+    _load_whole(writing, key)
+    said = [each.again(item) for each in told]
+    for each in said:
+        reason = acts.conflict(writing, replace(each, decided=False), key)
+        if reason is not None:
+            rows.execute(
+                "UPDATE memory_candidate SET state = 'asked' WHERE tenant_id = %s AND id = %s",
+                [writing.actor.tenant, candidate],
+            )
+            return _asked(writing, candidate, (reason,), blind=blind)
+    written = [_stand(writing, each, key, reasons=("recurred",), blind=blind) for each in said]
+    _close(writing, candidate, "promoted", "recurred", written[0].evidence)
+    _note(writing, Action.CANDIDATE_PROMOTED, candidate, "recurred")
+    return written[0]
+
+
+def _stand(
+    writing: Writing, item: Prepared, key: KeyState, *, reasons: tuple[str, ...], blind: bool = False
+) -> Written:
+    # Nobody is asked again; what no longer competes is outranked.
+    acts.conflict(writing, item, key)
+    return acts.stand(writing, item, key, blind=blind, reasons=reasons)
+
+
+# deciding -------------------------------------------------------------------------------------------------------------
+
+
+class _Candidate(NamedTuple):
+    subject_id: UUID
+    attribute_id: UUID
+    act: str
+    target: UUID | None
+    is_end: bool
+    payload: UUID | None
+    clear: str | None
+    sealed: bytes | None
+
+
+_CANDIDATE = """
+SELECT c.subject_id, c.attribute_id, c.act, c.target_id, c.is_end, p.id, p.clear, p.sealed
+FROM memory_candidate c LEFT JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
+WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
+"""
+_LOCK_CONSENTS = """
+SELECT id FROM policies_consent WHERE tenant_id = %s::uuid AND id = ANY(%s::uuid[]) ORDER BY id FOR KEY SHARE
+"""
+_DECIDED = """
+SELECT c.id FROM memory_candidate c
+WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND c.state NOT IN ('asked', 'buffered')
+"""
+
+
+def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> Outcome:
+    """Confirm or reject a proposal in a person's name. Raises `Missing` for no such candidate, and `Refusal`."""
+    tenant = writing.actor.tenant
+    found, told = rows.fetch_all([(_CANDIDATE, [tenant, candidate]), (_WAITING, [tenant, candidate])])
+    if not found:
+        raise Missing
+    proposed, waiting = _Candidate(*found[0]), [Waiting(*row) for row in told]
+    consents = _consents(waiting)
+    if consents:
+        rows.execute(_LOCK_CONSENTS, [tenant, consents])
+    about = subjects.of_id(tenant, proposed.subject_id)
+    writing.subjects[about.id] = about
+    attribute = writing.catalogue.by_id.get(proposed.attribute_id)
+    if attribute is None:
+        raise Refusal("attribute_retired", status=409)
+    value = _opened(tenant, proposed, about)
+    last = waiting[-1]
+    item = last.again(
+        Prepared(
+            attribute=attribute,
+            subject=about,
+            value=value,
+            digest=None if value is None else about.digest(value),
+            is_end=proposed.is_end,
+            turn_id=last.turn_id,
+            sensitivity=last.sensitivity,
+            basis=last.basis,
+            writer_kind=last.writer_kind,
+            writer_id=last.writer_id,
+            trust=last.trust,
+        )
+    )
+    if proposed.target is not None:
+        item.targets = sayings.targets_of(tenant, proposed.target)
+    acts.lock(writing, [item])
+    key = writing.keys[item.key]
+    # Read under the key's lock: what joined in the meantime is decided with the rest, and of two people who decide at
+    # once, one is told that it was decided.
+    decided, told = rows.fetch_all([(_DECIDED, [tenant, candidate]), (_WAITING, [tenant, candidate])])
+    if decided:
+        raise Refusal("already_decided", status=409)
+    outcome: Outcome
+    if not accept:
+        outcome = Asked(candidate=candidate, verdict="rejected", reasons=(reason,), receipt=writing.receipt)
+        _close(writing, candidate, "rejected", reason)
+    else:
+        if proposed.target is not None:
+            item.named = proposed.target
+            acts.aim_again(writing, item)
+        if proposed.act == "retraction":
+            outcome = acts.take_back(writing, key, item.targets, reason="other")
+            _close(writing, candidate, "accepted", reason)
+        else:
+            outcome = _confirm(writing, item, key, [Waiting(*row) for row in told])
+            _close(writing, candidate, "accepted", reason, outcome.evidence)
+    writing.came_to("accept" if accept else "reject")
+    _note(writing, Action.CANDIDATE_DECIDED, candidate, reason, accepted=accept)
+    return outcome
+
+
+def _opened(tenant: UUID, proposed: _Candidate, about: SubjectState) -> str | None:
+    if proposed.sealed is None or proposed.payload is None:
+        return proposed.clear
+    context = payload_context(tenant, proposed.payload, "candidate")
+    return keyring().open(about.data_key, bytes(proposed.sealed), context).decode("utf-8")
+
+
+def _confirm(writing: Writing, item: Prepared, key: KeyState, told: Sequence[Waiting]) -> Written:
+    """Let the proposed sayings stand, and then the person's own, which confirms the last of them."""
+    told = _consented(writing.actor.tenant, told)
+    if not told:
+        raise Refusal("consent_withdrawn", status=409)
+    _load_whole(writing, key)
+    for each in told:
+        _stand(writing, each.again(item), key, reasons=("confirmed",))
+        # What a correction takes back is gone with its first saying.
+        item.targets = ()
+    actor = writing.actor
+    confirmation = replace(
+        told[-1].again(item),
+        source=SourceKind.CONFIRMATION,
+        confidence=None,
+        quote_id=None,
+        writer_kind=actor.kind.value,
+        writer_id=actor.id,
+        trust=actor.trust,
+    )
+    return _stand(writing, confirmation, key, reasons=("confirmed",))

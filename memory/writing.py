@@ -1,0 +1,367 @@
+"""One write transaction under way: what it knows, what its acts are about to store, and the storing, set by set.
+
+Acts only note what they come to. `store` then writes each set in one statement, none of which waits for an answer, and
+the audit entries last, since the chain's lock is held to the commit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from memory import factkeys, outbox, rows
+from memory.ledger import FactState, Grounds
+from memory.outcomes import Denied
+from memory.rows import BeliefRow, EvidenceRow, FactRow, OutboxRow, PayloadRow, ReceiptRow
+from memory.sayings import Prepared
+from memory.subjects import SubjectState, payload_context
+from policies.catalogue import Catalogue, of_number
+from policies.vocabulary import Sensitivity
+from tenants import audit
+from tenants.actors import Actor
+from tenants.audit import Action, Event
+from tenants.errors import Missing
+from tenants.identity import new_id
+from tenants.secrets import keyring
+
+_OPENING = "SELECT catalogue_no, clock_timestamp() FROM tenants_tenant WHERE id = %s::uuid"
+
+
+@dataclass(slots=True, kw_only=True)
+class Writing:
+    """What one write knows and what it is about to store."""
+
+    actor: Actor
+    #: The act by which its receipt is known.
+    act: str
+    now: datetime
+    catalogue: Catalogue
+    receipt: UUID
+    keys: factkeys.Keys = field(default_factory=dict)
+    subjects: dict[UUID, SubjectState] = field(default_factory=dict)
+
+    payloads: list[PayloadRow] = field(default_factory=list)
+    facts: list[tuple[FactState, Prepared]] = field(default_factory=list)
+    evidence: list[EvidenceRow] = field(default_factory=list)
+    #: Evidence that is taken back, each at its instant, and the code why.
+    retracted: dict[UUID, datetime] = field(default_factory=dict)
+    retraction_reason: str = "corrected"
+    #: Facts that lost evidence, to follow what still stands for them.
+    restated: dict[UUID, FactState] = field(default_factory=dict)
+    #: What this transaction's own sayings give their facts: by fact, then by evidence.
+    grounds: dict[UUID, dict[UUID, Grounds]] = field(default_factory=dict)
+    #: Keys whose beliefs are to be checked afterwards.
+    touched: set[UUID] = field(default_factory=set)
+    refused: list[Denied] = field(default_factory=list)
+    verdicts: set[str] = field(default_factory=set)
+    reasons: set[str] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+
+    def came_to(self, verdict: str, reasons: Sequence[str] = ()) -> None:
+        """Note a verdict and its reasons for the receipt."""
+        self.verdicts.add(verdict)
+        self.reasons.update(reasons)
+
+    def note(
+        self,
+        action: Action,
+        kind: str,
+        target: UUID,
+        *,
+        reason: str = "none",
+        digest: bytes | None = None,
+        numbers: dict[str, int] | None = None,
+    ) -> None:
+        """Note what happened, for the audit."""
+        self.events.append(
+            Event(
+                actor=self.actor,
+                action=action,
+                target_kind=kind,
+                target_id=target,
+                reason=reason[:60],
+                digest=digest,
+                numbers={**(numbers or {})},
+            )
+        )
+
+    def add_payload(
+        self,
+        purpose: str,
+        text: str,
+        about: SubjectState,
+        *,
+        sensitivity: int,
+        basis: str,
+        expires_at: datetime | None,
+        consent_ids: rows.Uuids | None,
+        payload: UUID | None = None,
+    ) -> UUID:
+        """Put content in its place, sealed from `personal` up, else clear. Return the payload's id."""
+        payload = payload or new_id()
+        key_id = sealed = None
+        if sensitivity >= Sensitivity.PERSONAL:
+            key_id, sealed = self.seal(payload, purpose, text, about)
+        self.payloads.append(
+            PayloadRow(
+                id=payload,
+                purpose=purpose,
+                key_id=key_id,
+                clear=text if sealed is None else None,
+                sealed=sealed,
+                sensitivity=sensitivity,
+                basis=basis,
+                expires_at=expires_at,
+                consent_ids=consent_ids,
+                written_at=self.now,
+            )
+        )
+        return payload
+
+    def add_payload_of(self, item: Prepared, purpose: str, text: str, *, sensitivity: int) -> UUID:
+        """Put content of a saying in its place, governed as the saying is. Return the payload's id."""
+        return self.add_payload(
+            purpose,
+            text,
+            item.subject,
+            sensitivity=sensitivity,
+            basis=item.basis,
+            expires_at=item.expires_at,
+            consent_ids=rows.uuids(None if item.consent_id is None else [item.consent_id]),
+        )
+
+    def seal(self, payload: UUID, purpose: str, text: str, about: SubjectState) -> tuple[UUID, bytes]:
+        """Return the subject's key and the text sealed with it for that payload."""
+        context = payload_context(self.actor.tenant, payload, purpose)
+        return about.key_id, keyring().seal(about.data_key, text.encode("utf-8"), context)
+
+    def store_payloads(self) -> None:
+        """Store the payloads noted so far, before a row that points at one of them."""
+        rows.PAYLOADS.insert(self.actor.tenant, self.payloads)
+        self.payloads = []
+
+    def seal_raised(
+        self, payload: UUID, purpose: str, clear: str | None, sensitivity: int, about: SubjectState
+    ) -> tuple[UUID, bytes] | tuple[None, None]:
+        """Seal what stands in `clear` where its class, which rose, forbids that; else nothing is to be changed of it."""
+        if clear is None or sensitivity < Sensitivity.PERSONAL:
+            return None, None
+        return self.seal(payload, purpose, clear, about)
+
+    def raise_payloads(self, payloads: Sequence["Raised"]) -> None:
+        """Raise stored payloads to a class."""
+        rows.raise_payloads(
+            self.actor.tenant,
+            [
+                (
+                    each.payload,
+                    each.sensitivity,
+                    *self.seal_raised(each.payload, each.purpose, each.clear, each.sensitivity, each.about),
+                )
+                for each in payloads
+            ],
+        )
+
+
+class Raised(NamedTuple):
+    """A payload whose class rises, with what stands in it in clear."""
+
+    payload: UUID
+    purpose: str
+    sensitivity: int
+    clear: str | None
+    about: SubjectState
+
+
+def begin(
+    actor: Actor, act: str, *, beside: Sequence[rows.Query | None] = ()
+) -> tuple[Writing, list[list[tuple[Any, ...]]]]:
+    """Begin a write; what it asks `beside` goes in the same round trip, and its answers are returned in their order.
+
+    Raises `Missing` for a tenant that is not there, `Clash("no_policy")` for one in which nothing is in force.
+    """
+    opening, *answers = rows.fetch_all([(_OPENING, [actor.tenant]), *beside])
+    if not opening:
+        raise Missing
+    number, now = opening[0]
+    catalogue = of_number(actor.tenant, number)
+    return Writing(actor=actor, act=act, now=now, catalogue=catalogue, receipt=new_id()), answers
+
+
+# storing --------------------------------------------------------------------------------------------------------------
+
+_STANDING = """
+SELECT e.fact_id, e.sensitivity, e.basis, e.expires_at, e.consent_id, e.confirmed, e.confidence
+FROM memory_evidence e
+WHERE e.tenant_id = %s::uuid AND e.fact_id = ANY(%s::uuid[]) AND e.retracted_at IS NULL AND NOT e.is_end
+  AND NOT (e.id = ANY(%s::uuid[]))
+"""
+_QUOTES_BELOW = """
+SELECT q.id, w.sensitivity, q.clear, f.subject_id
+FROM unnest(%s::uuid[], %s::smallint[]) AS w (id, sensitivity)
+  JOIN memory_fact f ON f.tenant_id = %s::uuid AND f.id = w.id
+  JOIN memory_evidence e ON e.tenant_id = f.tenant_id AND e.fact_id = f.id
+  JOIN memory_payload q ON q.tenant_id = e.tenant_id AND q.id = e.quote_id
+WHERE q.sensitivity < w.sensitivity
+"""
+
+
+def store(writing: Writing) -> None:
+    """Store what the acts came to: each set in one statement, the audit entries last."""
+    _restate_facts(writing)
+    _raise_quotes(writing)
+    tenant, keys = writing.actor.tenant, writing.keys.values()
+    _store_facts(writing)
+    rows.EVIDENCE.insert(tenant, writing.evidence)
+    rows.retract(tenant, list(writing.retracted.items()), writing.actor.id, writing.retraction_reason)
+    chains = [(key, chain) for key in keys for chain in key.chains.values()]
+    rows.close_beliefs(
+        tenant,
+        [each for _, chain in chains for each in chain.closed],
+        [each for _, chain in chains for each in chain.deleted],
+    )
+    # After the beliefs: only what the key's newest stored act opened may be removed, and these acts may lie later.
+    factkeys.store_acts(tenant, keys)
+    rows.BELIEFS.insert(
+        tenant,
+        [
+            BeliefRow(
+                id=belief.id,
+                key_id=key.id,
+                chain_no=belief.chain_no,
+                evidence_id=belief.evidence_id,
+                fact_id=belief.fact_id,
+                valid_from=belief.valid_from,
+                valid_to=belief.valid_to,
+                believed_from=belief.believed_from,
+                believed_to=belief.believed_to,
+            )
+            for key, chain in chains
+            for belief in chain.fresh()
+        ],
+    )
+    now = writing.now
+    rows.OUTBOX.insert(
+        tenant, [OutboxRow(new_id(), "ledger.check", key_id, now, now) for key_id in sorted(writing.touched)]
+    )
+    if writing.touched:
+        outbox.nudge()
+    _store_receipt(writing)
+    for denied in writing.refused:
+        writing.note(
+            Action.WRITE_REFUSED,
+            "receipt",
+            writing.receipt,
+            reason=(denied.reasons or (denied.code,))[0],
+            numbers={"status": denied.status},
+        )
+    audit.append(writing.events)
+
+
+def _restate_facts(writing: Writing) -> None:
+    """Let class, expiry and count of the facts that lost evidence follow what still stands for them."""
+    if not writing.restated:
+        return
+    standing: dict[UUID, list[Grounds]] = {fact_id: [] for fact_id in writing.restated}
+    for fact_id, *grounds in rows.fetch(_STANDING, [writing.actor.tenant, list(standing), list(writing.retracted)]):
+        standing[fact_id].append(Grounds(*grounds))
+    for fact_id, fact in writing.restated.items():
+        said = writing.grounds.get(fact_id, {})
+        fact.restate([*standing[fact_id], *(each for key, each in said.items() if key not in writing.retracted)])
+
+
+def _raise_quotes(writing: Writing) -> None:
+    """Let the quotes of facts whose class was raised follow them: a quote says what its fact says."""
+    raised = [fact for key in writing.keys.values() for fact in key.facts.values() if fact.raised and not fact.fresh]
+    if not raised:
+        return
+    found = rows.fetch(
+        _QUOTES_BELOW, [[fact.id for fact in raised], [fact.sensitivity for fact in raised], writing.actor.tenant]
+    )
+    writing.raise_payloads(
+        [Raised(payload, "quote", level, clear, writing.subjects[about]) for payload, level, clear, about in found]
+    )
+
+
+def _store_facts(writing: Writing) -> None:
+    """Store facts that are new and what changed of the others, each with its payload."""
+    tenant = writing.actor.tenant
+    fresh: list[FactRow] = []
+    for fact, item in writing.facts:
+        consent_ids = rows.consents_of(fact)
+        writing.add_payload(
+            "value",
+            item.value or "",
+            item.subject,
+            sensitivity=fact.sensitivity,
+            basis=fact.basis,
+            expires_at=fact.expires_at,
+            consent_ids=consent_ids,
+            payload=fact.payload_id,
+        )
+        fresh.append(
+            FactRow(
+                id=fact.id,
+                key_id=writing.keys[item.key].id,
+                subject_id=item.subject.id,
+                chain_no=fact.chain_no,
+                value_digest=fact.digest,
+                payload_id=fact.payload_id,
+                attribute_version_id=item.attribute.version_id,
+                policy_version_id=writing.catalogue.policy_version_id,
+                sensitivity=fact.sensitivity,
+                basis=fact.basis,
+                expires_at=fact.expires_at,
+                consent_ids=consent_ids,
+                confirmed=fact.confirmed,
+                confidence=fact.confidence,
+                evidence_count=fact.evidence_count,
+                review_at=fact.review_at,
+                created_at=writing.now,
+            )
+        )
+    writing.store_payloads()
+    rows.FACTS.insert(tenant, fresh)
+    changed = [
+        (fact, key.subject_id)
+        for key in writing.keys.values()
+        for fact in key.facts.values()
+        if fact.changed and not fact.fresh
+    ]
+    rows.update_facts(tenant, [fact for fact, _ in changed])
+    rows.update_payloads(
+        tenant,
+        [
+            (
+                fact,
+                *writing.seal_raised(fact.payload_id, "value", fact.clear, fact.sensitivity, writing.subjects[about]),
+            )
+            for fact, about in changed
+            if fact.regoverned
+        ],
+    )
+
+
+def _store_receipt(writing: Writing) -> None:
+    keys = writing.keys.values()
+    changed = {fact.id for key in keys for fact in key.facts.values() if fact.changed}
+    verdict = "accept" if "accept" in writing.verdicts else min(writing.verdicts, default="reject")
+    rows.RECEIPTS.insert(
+        writing.actor.tenant,
+        [
+            ReceiptRow(
+                id=writing.receipt,
+                act=writing.act,
+                actor_kind=writing.actor.kind.value,
+                actor_id=writing.actor.id,
+                at=writing.now,
+                subject_ids=rows.uuids(sorted(writing.subjects)),
+                attribute_ids=rows.uuids(sorted({key.attribute_id for key in keys})),
+                fact_ids=rows.uuids(sorted(changed)),
+                policy_version_id=writing.catalogue.policy_version_id,
+                verdict=verdict,
+                reasons=rows.words(sorted(writing.reasons)),
+            )
+        ],
+    )
