@@ -314,6 +314,7 @@ def test_a_lost_connection_is_said_to_pass_and_the_next_request_is_served(
         superuser.execute("SELECT pg_terminate_backend(%s)", [connection.connection.info.backend_pid])
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
+            cursor.fetchone()
 
     with monkeypatch.context() as patched:
         patched.setattr(endpoints.Echo, "get", lost)
