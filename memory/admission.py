@@ -320,5 +320,6 @@ def judge(
         written_at=writing.now,
         expires_at=None if retention is None else retention.expires_at,
         recurrence=definition is not None and definition.recurrence is not None,
+        expected=None if definition is None else definition.basis,
     )
     return decide(question, catalogue.policy, version=catalogue.policy_version)

@@ -32,6 +32,7 @@ ATTRIBUTES: list[dict[str, Any]] = [
     {"name": "shade", "schema": TEXT, "sensitivity": "public"},
     {"name": "secret", "schema": TEXT, "sensitivity": "restricted"},
     {"name": "agreed", "schema": TEXT, "basis": "consent"},
+    {"name": "lasting", "schema": TEXT, "basis": "indefinite"},
     {"name": "mood", "schema": TEXT, "recurrence": {"count": 3, "days": 10}},
     {"name": "checked", "schema": TEXT, "confirm": "always"},
 ]

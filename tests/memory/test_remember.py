@@ -361,10 +361,17 @@ def test_what_was_taken_back_leaves_its_class_behind_when_the_value_is_said_anew
 
 
 def test_what_is_kept_without_an_end_keeps_its_date_of_review_through_a_retraction(doors: Doors) -> None:
-    doors.say("city", "Rome", 1, retention={"basis": "indefinite"})
-    second = doors.say("city", "Rome", 2, retention={"basis": "indefinite"})
+    doors.say("lasting", "Rome", 1)
+    second = doors.say("lasting", "Rome", 2)
     doors.retract(evidence=second.evidence)
     assert doors.sql("SELECT review_at IS NOT NULL, expires_at IS NULL FROM memory_fact") == [(True, True)]
+
+
+def test_a_person_is_asked_before_a_saying_is_freed_from_its_attributes_own_basis(doors: Doors) -> None:
+    asked = doors.say("city", "Rome", 1, retention={"basis": "indefinite"})
+    assert (asked.verdict, asked.reasons) == ("ask", ("basis_loosened",))
+    assert doors.say("lasting", "Rome", 1, retention={"basis": "indefinite"}).change == "new"
+    assert doors.say("lasting", "Oslo", 2, retention={"basis": "session"}).change == "update"
 
 
 def test_an_end_counts_as_no_evidence_of_its_value(doors: Doors) -> None:
