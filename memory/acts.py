@@ -73,7 +73,8 @@ def course(writing: Writing, item: Prepared, key: KeyState, *, blind: bool) -> C
         return CONFIRMED_BY_A_PERSON
     reason = conflict(writing, item, key)
     if reason is None:
-        return Course(Outcome.ACCEPT, verdict.reasons, verdict.rule)
+        settled = () if item.settled is None else (item.settled,)
+        return Course(Outcome.ACCEPT, (*verdict.reasons, *settled), verdict.rule)
     if writing.catalogue.policy.on_conflict == "refuse" and not blind:
         raise Refusal("conflict", status=409, reasons=(reason,), rule="builtin.conflict")
     return Course(Outcome.ASK, (reason,), "builtin.conflict", "reviewer")
@@ -163,7 +164,10 @@ def conflict(writing: Writing, item: Prepared, key: KeyState) -> str | None:
     if policy is Conflict.REVIEW:
         return "conflict_for_review"
     mine = item.rank
-    return "conflict_of_equals" if any(rival.rank == mine for rival in living) else None
+    if any(rival.rank == mine for rival in living):
+        return "conflict_of_equals"
+    item.settled = "outranks" if all(rival.rank < mine for rival in living) else "outranked"
+    return None
 
 
 def _rivals(writing: Writing, item: Prepared, key: KeyState, valid_from: datetime) -> list[Saying]:

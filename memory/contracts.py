@@ -404,7 +404,7 @@ def _field_error(each: Any, prefix: str) -> FieldError:
     kind = each["type"]
     code = each["ctx"]["code"] if kind == "muniment" else _CODES.get(kind, "malformed")
     place = each["loc"][:-1] if kind == "extra_forbidden" else each["loc"]
-    if kind == "muniment" and each["ctx"]["field"]:
+    if kind == "muniment" and each["ctx"].get("field"):
         # What two fields say of each other is told at the one that is to be changed.
         place = (*place, each["ctx"]["field"])
     path = ""

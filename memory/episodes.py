@@ -1,5 +1,6 @@
 """Keeping episodes: input as received, once for each source."""
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from memory import admission, rows, subjects
@@ -17,7 +18,9 @@ from tenants.secrets import keyring
 
 _LOCK_SOURCE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _SAME_SOURCE = """
-SELECT e.id, e.content_digest FROM memory_episode e
+SELECT e.id, e.content_digest, k.wrapped, k.version FROM memory_episode e
+  JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
+  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
 WHERE e.tenant_id = %s::uuid AND e.writer_id = %s::uuid AND e.session_id = %s::text AND e.turn_id = %s::text
   AND e.subject_id IS NOT DISTINCT FROM %s::uuid AND e.tool_call_id IS NOT DISTINCT FROM %s::text AND e.kind = %s::text
 """
@@ -45,21 +48,20 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
     if verdict.outcome is not Outcome.ACCEPT:
         raise Refusal("rejected", reasons=verdict.reasons, rule=verdict.rule)
     text = body.content if isinstance(body.content, str) else canonical_text(body.content)
-    digest = keyring().request_digest(tenant, "episode", text.encode("utf-8"))
     subject_id = None if about is None else about.id
     known = _known(writing, body, subject_id)
     if known is not None:
-        episode, content = known
-        if content != digest:
+        if known.digest != _digest(tenant, known.data_key, text):
             raise Refusal("source_has_other_content", status=409)
         writing.came_to("accept", ["source_known"])
-        return EpisodeKept(id=episode, receipt=writing.receipt, repeated=True)
+        return EpisodeKept(id=known.id, receipt=writing.receipt, repeated=True)
     consent_id = None if consent is None else consent.id
     sensitivity = int(verdict.sensitivity)
+    owner = about or _nobody(writing)
     payload = writing.add_payload(
         "episode",
         text,
-        about or _nobody(writing),
+        owner,
         sensitivity=sensitivity,
         basis=verdict.basis.value,
         expires_at=verdict.expires_at,
@@ -84,7 +86,7 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
                 writer_id=actor.id,
                 consent_id=consent_id,
                 payload_id=payload,
-                content_digest=digest,
+                content_digest=_digest(tenant, owner.data_key if verdict.sensitivity.encrypted else None, text),
                 policy_version_id=writing.catalogue.policy_version_id,
                 sensitivity=sensitivity,
                 basis=verdict.basis.value,
@@ -99,8 +101,17 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
     return EpisodeKept(id=episode, receipt=writing.receipt)
 
 
-def _known(writing: Writing, body: EpisodeBody, subject_id: UUID | None) -> tuple[UUID, bytes] | None:
-    """Return the episode of that source and its content's digest: its writer, session, turn, subject and tool call name it."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An episode that is kept already: its content's digest, and the key that its content is sealed under, if it is."""
+
+    id: UUID
+    digest: bytes
+    data_key: bytes | None
+
+
+def _known(writing: Writing, body: EpisodeBody, subject_id: UUID | None) -> _Known | None:
+    """Return the episode of that source: its writer, session, turn, subject, tool call and kind name it."""
     tenant, writer = writing.actor.tenant, writing.actor.id
     # Its twin waits here, and then finds it: the look is a statement of its own, with a snapshot from after the lock.
     _, found = rows.fetch_all(
@@ -112,7 +123,21 @@ def _known(writing: Writing, body: EpisodeBody, subject_id: UUID | None) -> tupl
             ),
         ]
     )
-    return (found[0][0], bytes(found[0][1])) if found else None
+    if not found:
+        return None
+    episode, digest, wrapped, version = found[0]
+    data_key = None if wrapped is None else keyring().unwrap(tenant, bytes(wrapped), version)
+    return _Known(episode, bytes(digest), data_key)
+
+
+def _digest(tenant: UUID, data_key: bytes | None, text: str) -> bytes:
+    """Return what equal content is known by: under the key that seals it, so that it dies with the key.
+
+    Content that stands in clear has no such key; it is known under one of its tenant's.
+    """
+    if data_key is None:
+        return keyring().request_digest(tenant, "episode", text.encode("utf-8"))
+    return keyring().digest(data_key, "episode", text.encode("utf-8"))
 
 
 def _nobody(writing: Writing) -> SubjectState:

@@ -40,13 +40,6 @@ _STANDS: dict[bool, str] = {
     True: "e2.recorded_at <= t.known_at AND (e2.retracted_at IS NULL OR e2.retracted_at > t.known_at)",
 }
 
-#: The fact counts its own standing evidence as of now; what stood then is counted then.
-_COUNTS: dict[bool, str] = {
-    False: "f.evidence_count",
-    True: "(SELECT count(*) FROM memory_evidence e2 WHERE e2.tenant_id = t.tenant AND e2.fact_id = f.id AND NOT e2.is_end"
-    f" AND {_STANDS[True]}) AS evidence_count",
-}
-
 
 def _look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> str:
     """Return one step of a read's join: rows of `table` by a full key, under the alias.
@@ -85,7 +78,7 @@ _SCOPES: dict[tuple[bool, bool], tuple[str, str]] = {
 _FACT_COLUMNS = """
   s.id AS subject_id, a.id AS attribute_id, k.id AS key_id, a.name, b.fact_id, f.id AS visible, b.valid_from, b.valid_to,
   b.believed_from, b.believed_to, f.confidence, f.confirmed, f.sensitivity, f.basis, f.expires_at, f.redaction_state,
-  f.redaction_fields, {count}, v.number, v.definition->>'kind' AS kind, p.id AS payload_id, p.clear, p.sealed,
+  f.redaction_fields, f.evidence_count, v.number, v.definition->>'kind' AS kind, p.id AS payload_id, p.clear, p.sealed,
   sk.wrapped, sk.version, e.id AS evidence_id, e.source, e.turn_id, e.tool_call_id, e.writer_kind, e.writer_id,
   e.written_at, e.episode_id,
   CASE WHEN e.consent_id IS NOT NULL THEN (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = t.tenant
@@ -142,7 +135,7 @@ def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged:
     keys = keys.replace("{after_k}", " AND k.id >= %(after_key)s::uuid" if paged else "")
     believed = _BELIEVED[known].format(b="x")
     columns = _FACT_COLUMNS.format(
-        believed_pb=_BELIEVED[known].format(b="pb"), stands=_STANDS[known], named=NAMED_EVIDENCE, count=_COUNTS[known]
+        believed_pb=_BELIEVED[known].format(b="pb"), stands=_STANDS[known], named=NAMED_EVIDENCE
     )
     # What is believed now is found from its end on (index belief_now): of many past stretches none is looked at.
     by_end = "" if known else " ORDER BY coalesce(x.valid_to, 'infinity'::timestamptz), x.valid_from"
@@ -404,7 +397,7 @@ def _name(tenant: UUID, columns: Sequence[Any]) -> str | None:
 # one fact -------------------------------------------------------------------------------------------------------------
 
 _BY_ID_COLUMNS = _FACT_COLUMNS.format(
-    believed_pb="pb.believed_to IS NULL", stands="e2.retracted_at IS NULL", named=NAMED_EVIDENCE, count=_COUNTS[False]
+    believed_pb="pb.believed_to IS NULL", stands="e2.retracted_at IS NULL", named=NAMED_EVIDENCE
 )
 _BY_ID = f"""
 WITH t AS MATERIALIZED (SELECT %(tenant)s::uuid AS tenant, statement_timestamp() AS valid_at, statement_timestamp() AS known_at)

@@ -78,6 +78,8 @@ class Prepared:
     corrects: UUID | None = None
     #: The rank to reach so that its act decides over what no longer competes.
     over: int = 0
+    #: What its rank settled between it and others of the same instant, as a reason to be told.
+    settled: str | None = None
 
     @property
     def confirmation(self) -> bool:

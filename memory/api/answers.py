@@ -107,6 +107,7 @@ class WrittenAnswer(Answer):
     change: Literal["new", "update", "late", "ended", "corrected", "no_change"]
     fact: FactAnswer | None
     evidence: UUID
+    reasons: list[str]
     receipt: UUID
 
 
@@ -137,6 +138,7 @@ class BatchWritten(_Placed):
     change: Literal["new", "update", "late", "ended", "corrected", "no_change"]
     fact: FactAnswer | None
     evidence: UUID
+    reasons: list[str]
 
 
 class BatchAsked(_Placed):

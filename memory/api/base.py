@@ -96,7 +96,8 @@ def outcome_json(outcome: Outcome, facts: dict[UUID, dict[str, Any]], *, place: 
         if outcome.blind:
             return {}
         fact = None if outcome.fact is None else facts.get(outcome.fact)
-        return {"change": outcome.change, "fact": fact, "evidence": outcome.evidence}
+        reasons = list(outcome.reasons)
+        return {"change": outcome.change, "fact": fact, "evidence": outcome.evidence, "reasons": reasons}
     if isinstance(outcome, Asked):
         if outcome.blind:
             return {}

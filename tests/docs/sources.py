@@ -219,7 +219,10 @@ def reasons() -> set[str]:
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Return):
                     found.update(texts(inner.value))
-        elif isinstance(node, ast.Assign) and _target(node) in {"reasons", "UNDECIDED"}:
+        elif isinstance(node, ast.Assign) and (
+            _target(node) in {"reasons", "UNDECIDED"}
+            or (isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr == "settled")
+        ):
             found.update(texts(node.value))
     return {word for word in found if re.fullmatch(r"(builtin\.)?[a-z][a-z_]*", word)} - {"none", "reviewer"}
 
