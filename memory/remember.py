@@ -278,6 +278,16 @@ def record_refusal(actor: Actor, denied: Denied) -> UUID:
     return writing.receipt
 
 
+def record_absence(actor: Actor, kind: str, target: UUID) -> None:
+    """Record that something was to be taken back which the actor cannot see: absent, hidden or another tenant's.
+
+    To be called in a transaction of its own. The three look alike here too: the entry holds the id that was asked for.
+    """
+    audit.append(
+        [Event(actor=actor, action=Action.ACCESS_REFUSED, target_kind=kind, target_id=target, reason="not_found")]
+    )
+
+
 # what the doors share -------------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,7 @@ class Action(StrEnum):
     CONTENT_SHOWN = "content.shown"
     WRITE_REFUSED = "write.refused"
     RECEIPTS_SEALED = "receipts.sealed"
-    CROSS_TENANT_ASKED = "access.refused"
+    ACCESS_REFUSED = "access.refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

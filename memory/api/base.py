@@ -13,7 +13,7 @@ from memory import recall, remember
 from memory.contracts import Body, parse
 from memory.outcomes import Asked, ConsentKept, Denied, EpisodeKept, Outcome, Repeat, Retracted, Written
 from tenants.api.base import GovernedView
-from tenants.errors import Clash, Forbidden, Malformed, Problem, Refused
+from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
 from tenants.identity import new_id
 from tenants.isolation import Role, assume
 
@@ -44,6 +44,12 @@ class MemoryView(GovernedView):
         # The same request in other spelling (order of fields, spaces) is the same request.
         body = json.dumps(self.request.data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return Repeat(key, f"{self.route}\n{filled}", body.encode("utf-8"))
+
+    def not_there(self, missing: Missing, kind: str, target: UUID) -> Response:
+        """Answer that there is nothing by that id, and have it recorded that it was to be taken back."""
+        response = self.handle_exception(missing)
+        response.refusal = partial(remember.record_absence, self.actor, kind, target)  # type: ignore[attr-defined]
+        return response
 
     def told(self, outcome: Outcome) -> Response:
         """Answer with what one act came to, its fact as it stands now."""

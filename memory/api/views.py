@@ -26,7 +26,7 @@ from memory.outcomes import Denied
 from tenants.actors import Scope
 from tenants.api.base import MEGABYTE
 from tenants.api.describe import ID, described
-from tenants.errors import Malformed
+from tenants.errors import Malformed, Missing
 from tenants.identity import uuid_or_missing
 
 
@@ -159,11 +159,13 @@ class RetractFact(MemoryView):
     )
     def post(self, request: Request, id: str) -> Response:
         fact, body = uuid_or_missing(id), parse(RetractBody, request.data)
-        return self.told(
-            remember.retract(
+        try:
+            outcome = remember.retract(
                 self.actor, fact=fact, reason=body.reason, recorded_at=body.recorded_at, repeat=self.repeat()
             )
-        )
+        except Missing as missing:
+            return self.not_there(missing, "fact", fact)
+        return self.told(outcome)
 
 
 class RetractEvidence(MemoryView):
@@ -180,11 +182,13 @@ class RetractEvidence(MemoryView):
     )
     def post(self, request: Request, id: str) -> Response:
         evidence, body = uuid_or_missing(id), parse(RetractBody, request.data)
-        return self.told(
-            remember.retract(
+        try:
+            outcome = remember.retract(
                 self.actor, evidence=evidence, reason=body.reason, recorded_at=body.recorded_at, repeat=self.repeat()
             )
-        )
+        except Missing as missing:
+            return self.not_there(missing, "evidence", evidence)
+        return self.told(outcome)
 
 
 class Candidates(MemoryView):
