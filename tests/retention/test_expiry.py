@@ -33,7 +33,8 @@ def test_overdue_facts_are_marked_in_chunks_and_others_are_left(
     for number in range(5):
         say(agent, f"subject-{number}", value="Oslo")
     say(agent, "mira", value="Rome")
-    overdue(superuser, tenant, "key_id <> (SELECT key_id FROM memory_fact ORDER BY id DESC LIMIT 1)")
+    newest = f"SELECT key_id FROM memory_fact WHERE tenant_id = '{tenant.id}' ORDER BY id DESC LIMIT 1"
+    overdue(superuser, tenant, f"key_id <> ({newest})")
     monkeypatch.setattr(endings.end_overdue, "__kwdefaults__", {"limit": 2})
     assert [expiry.end_overdue_of(tenant.id) for _ in range(4)] == [2, 2, 1, 0]
     assert worker_rows(tenant, _ENDED) == [(None, 1), ("expired", 5)]
