@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 from rest_framework.response import Response
 
 from memory import recall, remember
-from memory.contracts import Body, parse
+from memory.contracts import Body, RetractBody, parse
 from memory.outcomes import Asked, ConsentKept, Denied, EpisodeKept, Outcome, Repeat, Retracted, Written
 from tenants.api.base import GovernedView
 from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
@@ -45,9 +45,22 @@ class MemoryView(GovernedView):
         body = json.dumps(self.request.data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return Repeat(key, f"{self.route}\n{filled}", body.encode("utf-8"))
 
-    def not_there(self, missing: Missing, kind: str, target: UUID) -> Response:
-        """Answer that there is nothing by that id, and have it recorded that it was to be taken back."""
-        response = self.handle_exception(missing)
+    def taken_back(self, kind: Literal["fact", "evidence"], target: UUID, body: RetractBody) -> Response:
+        """Have a fact or a piece of evidence taken back; what is not there is answered so, and that it was asked recorded."""
+        named = {kind: target}
+        try:
+            outcome = remember.retract(
+                self.actor,
+                fact=named.get("fact"),
+                evidence=named.get("evidence"),
+                reason=body.reason,
+                recorded_at=body.recorded_at,
+                repeat=self.repeat(),
+            )
+        except Missing as missing:
+            response = self.handle_exception(missing)
+        else:
+            return self.told(outcome)
         response.refusal = partial(remember.record_absence, self.actor, kind, target)  # type: ignore[attr-defined]
         return response
 

@@ -26,7 +26,7 @@ from memory.outcomes import Denied
 from tenants.actors import Scope
 from tenants.api.base import MEGABYTE
 from tenants.api.describe import ID, described
-from tenants.errors import Malformed, Missing
+from tenants.errors import Malformed
 from tenants.identity import uuid_or_missing
 
 
@@ -158,14 +158,7 @@ class RetractFact(MemoryView):
         refusal="Refusal",
     )
     def post(self, request: Request, id: str) -> Response:
-        fact, body = uuid_or_missing(id), parse(RetractBody, request.data)
-        try:
-            outcome = remember.retract(
-                self.actor, fact=fact, reason=body.reason, recorded_at=body.recorded_at, repeat=self.repeat()
-            )
-        except Missing as missing:
-            return self.not_there(missing, "fact", fact)
-        return self.told(outcome)
+        return self.taken_back("fact", uuid_or_missing(id), parse(RetractBody, request.data))
 
 
 class RetractEvidence(MemoryView):
@@ -181,14 +174,7 @@ class RetractEvidence(MemoryView):
         refusal="Refusal",
     )
     def post(self, request: Request, id: str) -> Response:
-        evidence, body = uuid_or_missing(id), parse(RetractBody, request.data)
-        try:
-            outcome = remember.retract(
-                self.actor, evidence=evidence, reason=body.reason, recorded_at=body.recorded_at, repeat=self.repeat()
-            )
-        except Missing as missing:
-            return self.not_there(missing, "evidence", evidence)
-        return self.told(outcome)
+        return self.taken_back("evidence", uuid_or_missing(id), parse(RetractBody, request.data))
 
 
 class Candidates(MemoryView):
