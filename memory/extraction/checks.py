@@ -45,12 +45,13 @@ def check(
 
     1. `attribute_not_offered`: it is not among `attributes`.
     2. `subject_not_offered`: it is not among `subjects` (the episode's own where none are given).
-    3. `quote_missing`, `quote_too_long`, `quote_not_in_episode`: the quote stands in `content` to the letter. A span
+    3. The fault that the extractor itself names.
+    4. `quote_missing`, `quote_too_long`, `quote_not_in_episode`: the quote stands in `content` to the letter. A span
        that does not hold the quote is corrected to the first place where it stands.
-    4. `value_invalid`: the value is valid against the attribute's schema. It becomes canonical.
-    5. `confidence_invalid`, `valid_from_invalid`: a number from 0 to 1; an aware instant.
-    6. `repeated`: an earlier proposal says the same of the same attribute.
-    7. `contradicted`: an earlier proposal gives an attribute with one value another value in this episode.
+    5. `value_invalid`: the value is valid against the attribute's schema. It becomes canonical.
+    6. `confidence_invalid`, `valid_from_invalid`: a number from 0 to 1; an aware instant.
+    7. `repeated`: an earlier proposal says the same of the same attribute.
+    8. `contradicted`: an earlier proposal gives an attribute with one value another value in this episode.
 
     What is now stored is read from `attributes`, never from the proposal: `change` and `current_value` are set anew.
     """
@@ -89,6 +90,8 @@ def _examined(
         return "attribute_not_offered", None
     if proposal.subject not in subjects:
         return "subject_not_offered", None
+    if proposal.fault:
+        return proposal.fault, None
     evidence = proposal.evidence
     if not evidence.quote.strip():
         return "quote_missing", None

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from policies.definitions import AttributeDefinition
+from policies.vocabulary import Sensitivity
 
 Role = Literal["user", "assistant", "system", "tool"]
 Change = Literal["new", "update", "no_change"]
@@ -31,7 +32,8 @@ class EpisodeText:
     """One episode as extractors read it. `content` is its text to the letter: for JSON, the text that is stored.
 
     `occurred_at` is aware; relative dates count from it, in its own offset. `before` holds earlier turns, oldest first,
-    where the caller has them.
+    where the caller has them. `sensitivity` is the episode's class apart from what detection raised it to (the higher of
+    declared and default): what no mask can lower. Nothing said, it is the highest.
     """
 
     role: Role | None
@@ -40,14 +42,16 @@ class EpisodeText:
     subject: str = field(repr=False)
     kind: Literal["message", "tool_result", "event"] = "message"
     before: Sequence[Turn] = ()
+    sensitivity: Sensitivity = Sensitivity.RESTRICTED
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A value that is now held for the subject, and since when it is known."""
+    """A value that is now held for the subject, since when it is known, and the fact's class (the highest if not said)."""
 
     value: Any = field(repr=False)
     since: datetime | None = None
+    sensitivity: Sensitivity = Sensitivity.RESTRICTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One value that the episode gives for a subject's attribute. `confidence` is between 0 and 1."""
+    """One value that the episode gives for a subject's attribute. `confidence` is between 0 and 1.
+
+    `fault` names what the extractor itself found wrong with it; `checks` rejects it by that name.
+    """
 
     evidence: Evidence
     subject: str = field(repr=False)
@@ -79,6 +86,7 @@ class Proposal:
     valid_from: datetime
     confidence: float
     current_value: Any = field(default=None, repr=False)
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

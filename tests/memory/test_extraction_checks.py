@@ -50,6 +50,7 @@ def test_a_sound_proposal_goes_through_as_it_is():
         ({"confidence": float("nan")}, "confidence_invalid"),
         ({"confidence": True}, "confidence_invalid"),
         ({"valid_from": datetime(2026, 1, 1)}, "valid_from_invalid"),
+        ({"fault": "current_value_not_offered"}, "current_value_not_offered"),
     ],
 )
 def test_what_the_episode_or_the_attributes_do_not_bear_out_is_rejected_by_name(changes: dict[str, Any], reason: str):
