@@ -271,6 +271,7 @@ class PatternExtractor:
     """Reads messages by cues and typed values. Keeps what it read of definitions, bounded; holds no content."""
 
     name = "patterns/1"
+    remote = False
 
     def __init__(self, *, threshold: float = THRESHOLD) -> None:
         self._threshold = threshold

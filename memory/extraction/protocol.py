@@ -97,6 +97,18 @@ class Rejection:
     attribute: str | None
 
 
+class ExtractionFailed(Exception):
+    """Raised by an extractor that could not do its work. Nothing of it is stored; `code` says why, without content.
+
+    `final`: trying again would come to the same, so nobody does unless somebody asks for it.
+    """
+
+    def __init__(self, code: str, *, final: bool = False) -> None:
+        self.code = code
+        self.final = final
+        super().__init__(code)
+
+
 class Extractor(Protocol):
     """Reads an episode. `name` stands in the provenance of what it proposes."""
 
@@ -105,6 +117,11 @@ class Extractor(Protocol):
         """What names this extractor, and its version, in provenance."""
         ...
 
+    @property
+    def remote(self) -> bool:
+        """Whether it calls something over a network: then no transaction is open while it works."""
+        ...
+
     def extract(self, episode: EpisodeText, attributes: Sequence[AttributeSlice]) -> Sequence[Proposal]:
-        """Return what the episode gives for these attributes; nothing is a good answer."""
+        """Return what the episode gives for these attributes; nothing is a good answer. Raises `ExtractionFailed`."""
         ...

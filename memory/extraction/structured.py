@@ -126,6 +126,7 @@ class StructuredExtractor:
     """Maps the JSON of tool results and events to attributes that have a path. Messages give nothing."""
 
     name = "structured/1"
+    remote = False
 
     def extract(self, episode: EpisodeText, attributes: Sequence[AttributeSlice]) -> list[Proposal]:
         """Return a proposal for every value that stands at an attribute's path, in the attributes' order.
