@@ -90,6 +90,8 @@ SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = ENVIRONMENT.secure_cookies
 CSRF_COOKIE_SECURE = ENVIRONMENT.secure_cookies
 SESSION_COOKIE_AGE = 8 * 3600
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 CSRF_FAILURE_VIEW = "config.problems.csrf_refused"
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -135,6 +137,7 @@ UNFOLD = {
     "SITE_TITLE": "Muniment",
     "SITE_HEADER": "Muniment",
     "SITE_SYMBOL": "inventory_2",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/muniment/icon.svg"}],
     "SHOW_HISTORY": False,
     "COLORS": {
         "primary": {

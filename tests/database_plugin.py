@@ -18,6 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 _NAMED = ("DATABASE_URL", "MUNIMENT_OWNER_URL")
+#: What is said to the tests themselves, and not to the application.
+_OF_TESTS = frozenset({"MUNIMENT_DATA", "MUNIMENT_CRASH_WRITES", "MUNIMENT_PICTURES"})
 _home: Path | None = None
 
 
@@ -35,7 +37,7 @@ def pytest_load_initial_conftests() -> Any:
     global _home
     if not all(os.environ.get(name) for name in _NAMED):
         _home = Path(tempfile.mkdtemp(prefix="muniment-tests-"))
-        for name in [name for name in os.environ if name.startswith(("MUNIMENT_", "PG"))]:
+        for name in [name for name in os.environ if name.startswith(("MUNIMENT_", "PG")) and name not in _OF_TESTS]:
             del os.environ[name]
         os.environ["MUNIMENT_HOME"] = str(_home)
         # Replaced as soon as there is a server; until then it leads nowhere.

@@ -1,0 +1,133 @@
+"""A tenant as an organisation would have it after a week, made through the doors: what the pages are shown with."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from tenants.actors import Actor, ActorKind, MemberRole, Scope
+from tenants.errors import Clash
+from tenants.isolation import Role, tenant_transaction
+from tenants.registry import OPERATOR, create_tenant
+from tests.organisation import Organisation, Person
+from tests.paths.ledger import Ledger, publish, publish_policy
+
+ATTRIBUTES: list[dict[str, Any]] = [
+    {"name": "passport_deadline", "schema": {"type": "string", "format": "date"}, "confirm": "inferred",
+     "description": "When the passport has to be renewed."},
+    {"name": "answer_style", "schema": {"enum": ["concise", "detailed"]}, "sensitivity": "internal"},
+    {"name": "location", "schema": {"type": "string", "maxLength": 100}},
+    {"name": "session_topic", "schema": {"type": "string"}, "sensitivity": "internal", "basis": "session"},
+    {"name": "dietary_restriction", "schema": {"type": "string"}, "sensitivity": "restricted", "basis": "contract",
+     "confirm": "always"},
+    {"name": "emergency_contact", "schema": {"type": "string"}, "confirm": "always"},
+    {"name": "travel_note", "schema": {"type": "string"}, "recurrence": {"count": 3, "days": 30}},
+]  # fmt: skip
+
+#: What was said. None of it may stand on a page, but where a reviewer asked to see it.
+CONTENT = ("mira.sousa", "Lisbon", "Coimbra", "2031-07-15", "2031-06-30", "coeliac", "Ines Prata", "visa renewal")
+#: Stands in what is shown in clear: a page names what would not show.
+HOSTILE = "<script>document.title='taken'</script> \u202eevil\u202c {{ 7 * 7 }} x-on:click"
+
+
+@dataclass(frozen=True)
+class Furnished:
+    """The tenant, its people by role, and what the pictures are of."""
+
+    organisation: Organisation
+    people: dict[MemberRole, Person]
+    candidate: str
+
+
+def furnish(slug: str = "acme") -> Furnished:
+    """Make it, under `slug` or, where that is taken, under a name of its own."""
+    organisation = _tenant(slug)
+    publish_policy(organisation)
+    publish(organisation, ATTRIBUTES)
+    bot = organisation.agent(
+        "support-bot", clearance="restricted", trust=40, scopes=frozenset({Scope.READ, Scope.WRITE})
+    )
+    feed = organisation.agent(
+        "crm-feed", clearance="personal", trust=70, scopes=frozenset(Scope), purposes=("support", "travel")
+    )
+    ledger = Ledger(bot)
+    now = datetime.now(UTC).replace(microsecond=0)
+
+    def ago(**since: float) -> str:
+        return (now - timedelta(**since)).isoformat()
+
+    def heard(turn: int, text: str, said: str) -> str:
+        answer = ledger.post("/episodes/", {
+            "kind": "message", "role": "user", "session_id": "2231", "turn_id": f"turn-{turn}", "subject": "mira.sousa",
+            "content": text, "occurred_at": said})  # fmt: skip
+        assert answer.status_code == 201, answer.content
+        return str(answer.json()["id"])
+
+    def told(attribute: str, value: Any, *, status: int = 201, **more: Any) -> Any:
+        return ledger.said("mira.sousa", attribute, value, status=status, **more)
+
+    ledger.post("/consents/", {"subject": "mira.sousa", "ref": "c-118", "purposes": ["support", "travel"]})
+    first = heard(4, "My passport deadline is 2031-07-15, and keep it short, please.", ago(days=23))
+    told(
+        "passport_deadline",
+        "2031-07-15",
+        valid_from=ago(days=23),
+        provenance={
+            "turn_id": "turn-4",
+            "source_episode": first,
+            "source": "quote",
+            "quote": "My passport deadline is 2031-07-15",
+        },
+    )
+    told(
+        "answer_style",
+        "concise",
+        valid_from=ago(days=23),
+        provenance={"turn_id": "turn-4", "source_episode": first, "source": "quote", "quote": "keep it short, please"},
+    )
+    told("location", "Lisbon", valid_from=ago(days=27))
+    told("location", "Coimbra", valid_from=ago(days=9), valid_to=ago(days=4))
+    told("session_topic", "visa renewal", valid_from=ago(days=16))
+    told("session_topic", None, ended=True, valid_from=ago(days=12))
+    second = heard(
+        18,
+        f"Hi, Mira Sousa again, about the trip. I corrected the deadline. It is now 2031-06-30. {HOSTILE}",
+        ago(days=2),
+    )
+    told(
+        "passport_deadline",
+        "2031-06-30",
+        status=202,
+        valid_from=ago(days=2),
+        confidence=0.4,
+        provenance={
+            "turn_id": "turn-18",
+            "source_episode": second,
+            "source": "quote",
+            "quote": "I corrected the deadline. It is now 2031-06-30.",
+        },
+    )
+    told("emergency_contact", "Ines Prata", status=202, provenance={"turn_id": "turn-19"})
+    told("dietary_restriction", "coeliac", status=202, provenance={"turn_id": "turn-20"})
+    told("travel_note", "Lisbon", status=202, confidence=0.4, provenance={"turn_id": "turn-21"})
+    Ledger(feed).said("desk-7", "location", "Lisbon")
+    for _ in range(3):
+        ledger.get("/facts/", subject="mira.sousa")
+    Ledger(feed).get("/profile/", subject="mira.sousa")
+    people = {role: organisation.person(role) for role in MemberRole}
+    people[MemberRole.TENANT_ADMIN] = organisation.person(*MemberRole)
+    return Furnished(organisation, people, "")
+
+
+def _tenant(slug: str) -> Organisation:
+    for name in (slug, f"{slug}-{uuid4().hex[:6]}"):
+        try:
+            with tenant_transaction(Role.FRONT, tenant=None):
+                made = create_tenant(name, by=OPERATOR, now=datetime.now(UTC))
+        except Clash:
+            continue
+        return Organisation(made.id, made.slug)
+    raise AssertionError("no name is free")
+
+
+__all__ = ["ATTRIBUTES", "CONTENT", "HOSTILE", "Actor", "ActorKind", "Furnished", "furnish"]

@@ -1,0 +1,176 @@
+"""Every page of the admin in a real browser, in light and dark: it works, it is quiet, and it shows no content."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from django.contrib import admin
+
+from tenants.actors import MemberRole
+from tests.browser.organisation import CONTENT, Furnished, furnish
+from tests.browser.serving import Site
+from tests.organisation import Person
+
+pytestmark = pytest.mark.browser
+
+SIZE = {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def acme(database: Any) -> Furnished:
+    return furnish()
+
+
+@dataclass
+class Desk:
+    """A signed-in person's browser, and everything it complained about."""
+
+    page: Any
+    site: Site
+    complaints: list[str] = field(default_factory=list)
+    answers: dict[str, int] = field(default_factory=dict)
+
+    def open(self, path: str, *, status: int = 200) -> str:
+        """Open a page and return its source as it was sent."""
+        answer = self.page.goto(self.site.url + path, wait_until="load")
+        assert answer.status == status, (path, answer.status)
+        return str(answer.text())
+
+    def links(self, pattern: str) -> list[str]:
+        found = self.page.eval_on_selector_all("a[href]", "links => links.map(link => link.getAttribute('href'))")
+        return list(dict.fromkeys(each for each in found if re.search(pattern, each)))
+
+    def in_dark(self, dark: bool = True) -> None:
+        theme = "dark" if dark else "light"
+        self.page.evaluate(f"Alpine.$data(document.documentElement).adminTheme = '{theme}'")
+        self.page.wait_for_selector(f"html.{theme}")
+
+    def picture(self, folder: Path, name: str, *, whole: bool = True) -> None:
+        self.page.screenshot(path=folder / f"{name}.png", full_page=whole, animations="disabled")
+
+
+def desk_of(browser: Any, site: Site, person: Person | None = None) -> Desk:
+    context = browser.new_context(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
+    # What the browser itself says of a policy that was broken, as the page would be told.
+    context.add_init_script(
+        "document.addEventListener('securitypolicyviolation', event =>"
+        " console.error(`policy: ${event.violatedDirective} ${event.sourceFile}:${event.lineNumber} ${event.sample}`))"
+    )
+    page = context.new_page()
+    desk = Desk(page, site)
+    page.on(
+        "console", lambda said: said.type in ("error", "warning") and desk.complaints.append(f"{page.url}: {said.text}")
+    )
+    page.on("pageerror", lambda error: desk.complaints.append(f"{page.url}: {error}"))
+    page.on("requestfailed", lambda sent: desk.complaints.append(f"{page.url}: failed {sent.url}"))
+    page.on(
+        "request",
+        lambda sent: (
+            sent.url.startswith((site.url, "data:", "blob:")) or desk.complaints.append(f"left the machine: {sent.url}")
+        ),
+    )
+    if person is not None:
+        desk.open("/admin/login/")
+        page.fill("input[name=username]", person.username)
+        page.fill("input[name=password]", person.password)
+        page.click("button[type=submit]")
+        page.wait_for_url(f"{site.url}/admin/")
+    return desk
+
+
+@pytest.fixture
+def desk(browser: Any, site: Site, acme: Furnished) -> Iterator[Desk]:
+    """Of somebody who holds every role."""
+    made = desk_of(browser, site, acme.people[MemberRole.TENANT_ADMIN])
+    yield made
+    made.page.context.close()
+
+
+def assert_holds_no_content(desk: Desk, source: str, path: str) -> None:
+    typed = desk.page.eval_on_selector_all(
+        "input, select, option, textarea", "fields => fields.map(field => field.value)"
+    )
+    for text in CONTENT:
+        assert text not in source, path
+        assert text not in unquote(desk.page.url), path
+        assert not [value for value in typed if text in value], path
+
+
+#: Of every picture: what is measured in both themes. Text has to be read: 4.5 to 1, 3 to 1 where it is large.
+_UNFIT = """
+() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const parse = text => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
+  const luminance = rgb => { const [r, g, b] = rgb.map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3]));
+  const ground = element => { const layers = [];
+    for (let at = element; at; at = at.parentElement) layers.push(parse(getComputedStyle(at).backgroundColor));
+    return layers.reverse().reduce((under, layer) => over(layer, under), [255, 255, 255]); };
+  const found = [];
+  for (const field of document.querySelectorAll('input:not([type=hidden]), select, textarea'))
+    if (!field.labels?.length && !field.getAttribute('aria-label') && !field.getAttribute('aria-labelledby') && field.checkVisibility())
+      found.push('no label: ' + (field.name || field.id));
+  for (const act of document.querySelectorAll('.m-page button, .m-page a[href]'))
+    if (!act.textContent.trim() && !act.getAttribute('aria-label') && !act.querySelector('title')) found.push('no name: ' + act.outerHTML.slice(0, 80));
+  for (const box of document.querySelectorAll('.m-page')) {
+    const walk = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+      const element = walk.currentNode.parentElement;
+      if (!walk.currentNode.data.trim() || element.closest('svg, option') || !element.checkVisibility()) continue;
+      const style = getComputedStyle(element), size = parseFloat(style.fontSize);
+      const behind = ground(element), front = over(parse(style.color), behind);
+      const [high, low] = [luminance(front), luminance(behind)].sort((a, b) => b - a), ratio = (high + .05) / (low + .05);
+      const large = size >= 24 || (size >= 18.6 && +style.fontWeight >= 700);
+      if (ratio < (large ? 3 : 4.5)) found.push(`contrast ${ratio.toFixed(2)}: ${walk.currentNode.data.trim().slice(0, 40)}`);
+    }
+  }
+  if (document.documentElement.scrollWidth > innerWidth + 1) found.push(`wider than the window: ${document.documentElement.scrollWidth}`);
+  return [...new Set(found)];
+}
+"""
+
+
+def look(desk: Desk, pictures: Path, path: str, name: str) -> None:
+    """See a page in both themes; it must be quiet, hold no content, and be fit to be read."""
+    source = desk.open(path)
+    assert_holds_no_content(desk, source, path)
+    for dark in (False, True):
+        desk.in_dark(dark)
+        desk.picture(pictures, f"{name}-{'dark' if dark else 'light'}")
+        unfit = desk.page.evaluate(_UNFIT)
+        assert not unfit, (path, dark, unfit)
+    desk.in_dark(False)
+
+
+def name_of(path: str) -> str:
+    plain = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "row", path.partition("?")[0])
+    return plain.removeprefix("/admin/").strip("/").replace("/", "-") or "overview"
+
+
+def test_every_page_is_seen_in_light_and_dark_without_a_complaint_and_without_content(
+    desk: Desk, pictures: Path
+) -> None:
+    look(desk, pictures, "/admin/", "overview")
+    models = sorted(model._meta.label_lower.replace(".", "/") for model in admin.site._registry)
+    empty = []
+    for model in models:
+        if model == "tenants/user":
+            continue
+        path = f"/admin/{model}/"
+        look(desk, pictures, path, name_of(path))
+        rows = desk.links(rf"^/admin/{model}/[0-9a-f-]{{36}}/change/$")
+        if not rows:
+            empty.append(model)
+            continue
+        look(desk, pictures, rows[0], name_of(rows[0]))
+        history = desk.links(r"history/$")
+        if history:
+            look(desk, pictures, history[0], name_of(history[0]))
+    assert not empty
+    assert not desk.complaints, "\n".join(desk.complaints)
