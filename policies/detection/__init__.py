@@ -15,7 +15,7 @@ from policies.detection.hostile import hidden, instructions
 from policies.detection.identifiers import Raw, structured
 from policies.detection.known import NOBODY, Known
 from policies.detection.reading import Reading
-from policies.detection.spans import RAISES, Finding, Findings, Group, masked, raised, settled
+from policies.detection.spans import RAISES, Finding, Findings, Group, masked, masks, raised, settled
 from policies.detection.words import CATEGORIES, special_categories
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "detect",
     "findings_in",
     "masked",
+    "masks",
     "raised",
 ]
 

@@ -146,15 +146,11 @@ _LABELS = {
 }
 
 
-def masked(
+def masks(
     text: str, findings: Sequence[Finding], types: Collection[str] | None = None, *, numbered: bool = False
-) -> str:
-    """Return `text` with the spans of the given types (None: all) replaced by placeholders such as `‹EMAIL›`.
-
-    With `numbered` each distinct spelling of a type has a number of its own, in the order of the text: `‹EMAIL 1›`.
-    Nothing of a chosen span is left, overlapping spans included.
-    """  # noqa: RUF002
-    pieces: list[str] = []
+) -> list[tuple[int, int, str]]:
+    """Return the spans that `masked` replaces, each with what it puts there, in the order of the text."""
+    found: list[tuple[int, int, str]] = []
     position = 0
     numbers: dict[tuple[str, str], int] = {}
     counts: dict[str, int] = {}
@@ -165,13 +161,28 @@ def masked(
         if start >= finding.end:
             continue
         label = _LABELS.get(finding.type, finding.type)
-        pieces.append(text[position:start])
         if numbered:
             key = (label, text[start : finding.end])
             if key not in numbers:
                 counts[label] = numbers[key] = counts.get(label, 0) + 1
             label = f"{label} {numbers[key]}"
-        pieces.append(f"‹{label}›")
+        found.append((start, finding.end, f"‹{label}›"))
         position = finding.end
+    return found
+
+
+def masked(
+    text: str, findings: Sequence[Finding], types: Collection[str] | None = None, *, numbered: bool = False
+) -> str:
+    """Return `text` with the spans of the given types (None: all) replaced by placeholders such as `‹EMAIL›`.
+
+    With `numbered` each distinct spelling of a type has a number of its own, in the order of the text: `‹EMAIL 1›`.
+    Nothing of a chosen span is left, overlapping spans included.
+    """  # noqa: RUF002
+    pieces: list[str] = []
+    position = 0
+    for start, end, placeholder in masks(text, findings, types, numbered=numbered):
+        pieces += (text[position:start], placeholder)
+        position = end
     pieces.append(text[position:])
     return "".join(pieces)
