@@ -51,7 +51,8 @@ class Question:
     def stored(self) -> list[dict[str, Any]]:
         """What is told to be stored now."""
         part = self.prompt.split(self.fences[0])[1]
-        return json.loads(part)
+        found: list[dict[str, Any]] = json.loads(part)
+        return found
 
     @property
     def episode(self) -> str:

@@ -100,12 +100,14 @@ class Rejection:
 class ExtractionFailed(Exception):
     """Raised by an extractor that could not do its work. Nothing of it is stored; `code` says why, without content.
 
-    `final`: trying again would come to the same, so nobody does unless somebody asks for it.
+    `final`: trying again would come to the same, so nobody does unless somebody asks for it. Where it is not, `wait` is
+    how long it takes until that is worth trying, as far as it is known.
     """
 
-    def __init__(self, code: str, *, final: bool = False) -> None:
+    def __init__(self, code: str, *, final: bool = False, wait: timedelta | None = None) -> None:
         self.code = code
         self.final = final
+        self.wait = wait
         super().__init__(code)
 
 

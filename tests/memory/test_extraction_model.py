@@ -46,7 +46,7 @@ class Counted:
 
     def reserve(self, tokens: int, *, masked: int) -> None:
         if tokens > self.left:
-            raise ExtractionFailed("budget_spent", again=True)
+            raise ExtractionFailed("budget_spent")
         self.left -= tokens
         self.reserved.append(tokens)
         self.masked.append(masked)
@@ -77,7 +77,7 @@ class Read:
     def failure(self, episode: EpisodeText = EPISODE) -> ExtractionFailed:
         with pytest.raises(ExtractionFailed) as caught:
             self.extractor.extract(episode, OFFERED)
-        assert caught.value.again is FAILURES[caught.value.code]
+        assert caught.value.final is not FAILURES[caught.value.code]
         assert caught.value.__context__ is None
         return caught.value
 
@@ -388,7 +388,7 @@ def test_every_failure_has_a_code_says_nothing_else_and_is_asked_once(
 def test_c107_truncated_output_stores_nothing_and_may_be_read_again(reading: Read) -> None:
     reading.server.script = [says(SOUND, finish="length")]
     failed = reading.failure()
-    assert (failed.code, failed.again) == ("truncated", True)
+    assert (failed.code, failed.final) == ("truncated", False)
 
 
 def test_c106_one_proposal_of_another_form_spoils_the_whole_answer(reading: Read) -> None:
@@ -399,7 +399,7 @@ def test_c106_one_proposal_of_another_form_spoils_the_whole_answer(reading: Read
 def test_a_server_that_does_not_answer_in_time_is_given_up(reading: Read) -> None:
     reading.configured = {"seconds": 0.8}
     failed = reading.failure()
-    assert (failed.code, failed.again) == ("timeout", True)
+    assert (failed.code, failed.final) == ("timeout", False)
     # Nobody knows what was spent: all that was set aside counts.
     (use,) = reading.meter.used
     assert reading.meter.reserved == [use.tokens_in + use.tokens_out]
@@ -426,7 +426,7 @@ def test_a_limited_rate_is_waited_for_as_the_provider_asks_and_then_answered(rea
 def test_a_limited_rate_that_lasts_is_a_failure_that_says_how_long(reading: Read) -> None:
     reading.server.otherwise = answers(429, Retry_After="3600")
     failed = reading.failure()
-    assert (failed.code, failed.again, failed.wait) == ("rate_limited", True, timedelta(hours=1))
+    assert (failed.code, failed.final, failed.wait) == ("rate_limited", False, timedelta(hours=1))
     assert reading.pauses == []
     assert len(reading.server.asked) == 1
 
@@ -512,5 +512,5 @@ def test_a_copy_without_the_libraries_says_so(reading: Read, monkeypatch: pytest
 
     monkeypatch.setattr(provider, "find_spec", lambda name: None)
     failed = reading.failure()
-    assert (failed.code, failed.again) == ("not_installed", False)
+    assert (failed.code, failed.final) == ("not_installed", True)
     assert reading.server.asked == []

@@ -118,6 +118,8 @@ class Meter(Protocol):
 class ModelExtractor:
     """Reads episodes with a model, up to the class that the tenant's policy allows."""
 
+    remote = True
+
     def __init__(
         self,
         configuration: Configuration,
@@ -223,4 +225,4 @@ class ModelExtractor:
 
 
 def _failure(code: str, wait: timedelta | None = None) -> ExtractionFailed:
-    return ExtractionFailed(code, again=FAILURES[code], wait=wait)
+    return ExtractionFailed(code, final=not FAILURES[code], wait=wait)
