@@ -25,7 +25,10 @@ _home: Path | None = None
 
 @dataclass(frozen=True)
 class Servers:
-    """Connection URLs of the database under test; `superuser` is empty where the server is not ours."""
+    """Connection URLs of the database under test.
+
+    On a server that is not ours `superuser` is that of MUNIMENT_CI_SUPERUSER_URL, and empty without one.
+    """
 
     app: str
     owner: str
@@ -55,7 +58,11 @@ def pytest_unconfigure() -> None:
 def servers() -> Iterator[Servers]:
     """The database, bootstrapped and migrated."""
     if _home is None:
-        servers = Servers(os.environ["DATABASE_URL"], os.environ["MUNIMENT_OWNER_URL"], "")
+        servers = Servers(
+            os.environ["DATABASE_URL"],
+            os.environ["MUNIMENT_OWNER_URL"],
+            os.environ.get("MUNIMENT_CI_SUPERUSER_URL", ""),
+        )
         _migrate(servers)
         yield servers
         return

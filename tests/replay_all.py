@@ -1,17 +1,28 @@
 """`python -m tests.replay_all HOME DATA`: replay every history under DATA on an embedded server in HOME.
 
-Prints one line a folder and returns 1 when any answer was wrong.
+Each folder goes whole through the doors in process, and a fixed share of it through HTTP, as an agent sends it, against
+gunicorn as it serves in production. Prints one line a run and returns 1 when any answer was wrong.
 """
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from config.embedded import Embedded
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Per cent of the subjects that go through HTTP too: about as many requests for a small folder as for a large one.
+SHARES = {"sgd_replay": "5", "multiwoz_replay": "5", "woz_replay": "20", "endoflife_bitemporal": "25"}
+SHARE_OF_OTHERS = "5"
 
 
 def main(home: Path, data: Path) -> int:
@@ -28,23 +39,66 @@ def main(home: Path, data: Path) -> int:
     wrong = 0
     try:
         _manage(environment, "migrate", "--noinput", "--verbosity", "0")
-        for folder in sorted(data.iterdir()):
-            if not any((folder / name).exists() for name in ("dialogues.jsonl.gz", "subjects.jsonl.gz")):
-                continue
-            told = _manage(environment, "replay", str(folder), "--json", check=False)
-            result = json.loads(told.stdout or "{}")
-            right, failed = result.get("right", 0), result.get("wrong", 1) or told.returncode
-            print(
-                f"{folder.name}: {right} right, {result.get('wrong', '?')} wrong, "
-                f"{result.get('writes', '?')} writes in {result.get('seconds', '?')} s",
-                flush=True,
-            )
-            if failed:
-                print(told.stdout[-4000:], told.stderr[-4000:], flush=True)
-                wrong += 1
+        folders = [folder for folder in sorted(data.iterdir()) if _replayable(folder)]
+        for folder in folders:
+            wrong += _replayed(environment, folder)
+        with _served(environment, home / "web.log") as url:
+            for folder in folders:
+                share = SHARES.get(folder.name, SHARE_OF_OTHERS)
+                wrong += _replayed(environment, folder, "--http", url, "--sample", share)
     finally:
         server.stop()
     return 1 if wrong else 0
+
+
+def _replayable(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("dialogues.jsonl.gz", "subjects.jsonl.gz"))
+
+
+def _replayed(environment: dict[str, str], folder: Path, *arguments: str) -> int:
+    told = _manage(environment, "replay", str(folder), *arguments, "--json", check=False)
+    result = json.loads(told.stdout or "{}")
+    right, wrong = result.get("right", 0), result.get("wrong", 1) or told.returncode
+    way = "through HTTP, a sample" if arguments else "through the doors, whole"
+    print(
+        f"{folder.name} {way}: {right} right, {result.get('wrong', '?')} wrong, "
+        f"{result.get('writes', '?')} writes in {result.get('seconds', '?')} s",
+        flush=True,
+    )
+    if wrong or not right:
+        print(told.stdout[-4000:], told.stderr[-4000:], flush=True)
+        return 1
+    return 0
+
+
+@contextmanager
+def _served(environment: dict[str, str], log: Path) -> Iterator[str]:
+    with socket.socket() as listener, log.open("ab") as lines:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        url, fd = f"http://127.0.0.1:{listener.getsockname()[1]}", listener.fileno()
+        command = [sys.executable, "-m", "gunicorn", "--config", "python:config.gunicorn", "--bind", f"fd://{fd}"]
+        web = subprocess.Popen(
+            [*command, "config.wsgi"], cwd=ROOT, env=environment, pass_fds=(fd,), stdout=lines, stderr=lines
+        )
+        try:
+            deadline = time.monotonic() + 30
+            while not _answers(f"{url}/healthz"):
+                if web.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"replay: the web process does not answer: {log.read_text()[-2000:]}")
+                time.sleep(0.1)
+            yield url
+        finally:
+            web.terminate()
+            web.wait(10)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
 
 
 def _manage(environment: dict[str, str], *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
