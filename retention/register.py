@@ -29,6 +29,11 @@ _GOVERNED = "sensitivity basis expires_at redaction_state redaction_fields restr
 _WRITER = "writer_kind trust"
 _HISTORY = "history_id history_date history_change_reason history_type"
 
+_REQUEST = (
+    "id target_id digest requested_by carried_out_by",
+    "tenant act target_kind reason state requested_at expires_at carried_out_at",
+)
+
 _MODELS: dict[str, Fields] = {
     # tenants ----------------------------------------------------------------------------------------------------------
     "tenants.Tenant": _fields(content_free="id slug state catalogue_no created_at"),
@@ -66,12 +71,27 @@ _MODELS: dict[str, Fields] = {
     "policies.HistoricalAttribute": _fields(
         pseudonymous="history_user", content_free=f"id tenant name cardinality created_at {_HISTORY}"
     ),
-    "policies.AttributeVersion": _fields(content_free="id tenant attribute number definition digest state created_at"),
+    "policies.AttributeVersion": _fields(
+        pseudonymous="drafted_by", content_free="id tenant attribute number definition digest state created_at base"
+    ),
     "policies.Policy": _fields(content_free="id tenant name created_at"),
     "policies.HistoricalPolicy": _fields(
         pseudonymous="history_user", content_free=f"id tenant name created_at {_HISTORY}"
     ),
-    "policies.PolicyVersion": _fields(content_free="id tenant policy number rules digest state created_at"),
+    "policies.PolicyVersion": _fields(
+        pseudonymous="drafted_by", content_free="id tenant policy number rules digest state created_at base"
+    ),
+    "policies.DecisionRequest": _fields(pseudonymous=_REQUEST[0], content_free=_REQUEST[1]),
+    "policies.HistoricalDecisionRequest": _fields(
+        pseudonymous=f"{_REQUEST[0]} history_user", content_free=f"{_REQUEST[1]} {_HISTORY}"
+    ),
+    "policies.Decision": _fields(
+        pseudonymous="id request requested_by digest decided_by delegation",
+        content_free="tenant verdict reason decided_at",
+    ),
+    "policies.Delegation": _fields(
+        pseudonymous="id given_by given_to", content_free="tenant role starts_at ends_at created_at ended_at"
+    ),
     "policies.Consent": _fields(
         pseudonymous="id subject_id ref", content_free="tenant purposes granted_at withdrawn_at lock_no created_at"
     ),
@@ -175,6 +195,11 @@ REASONS = MappingProxyType(
         "policies.Policy.name": "published by the organisation",
         "policies.PolicyVersion.rules": "published by the organisation",
         "policies.PolicyVersion.digest": "of the rules",
+        "policies.DecisionRequest.digest": "of a published document, or of ids and counts; an act never signs content",
+        "policies.DecisionRequest.target_kind": "a model's name, of the shape that a check allows",
+        "policies.DecisionRequest.reason": "a code, of the shape that a check allows",
+        "policies.Decision.digest": "as the request's",
+        "policies.Decision.reason": "a code, of the shape that a check allows",
         "policies.Consent.ref": "an organisation's reference; one that is an e-mail, a phone or a card is refused",
         "policies.Consent.purposes": "codes, of the shape that the boundary allows",
         "memory.Subject.kind": "a word, of the shape that a check allows",

@@ -26,8 +26,10 @@ from psycopg.types.json import Jsonb
 from memory import consent, endings, idempotency, outbox, recall, receipts, remember
 from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
-from policies import catalogue
-from policies.definitions import load_definitions
+from policies import approvals, catalogue, publishing
+from policies.approvals import Act, Answer
+from policies.definitions import definition, load_definitions
+from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
@@ -196,6 +198,48 @@ def publish(world: World) -> None:
         with reading(world):
             in_force = catalogue.catalogue(world.tenant)
         assert name in in_force.attributes
+
+
+def decide_by_two(world: World) -> None:
+    """One member drafts and asks, another approves, once by a role of their own and once by one that was handed on."""
+    now = datetime.now(UTC)
+    drafter, approver = (world.here.person(MemberRole.APPROVER) for _ in range(2))
+    reviewer = world.here.person(MemberRole.REVIEWER)
+    name = f"shape_{uuid4().hex[:8]}"
+
+    @contextmanager
+    def acting(person: Person) -> Iterator[Actor]:
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=person.actor.id):
+            yield person.actor
+
+    with acting(approver) as actor:
+        ends_at = now + timedelta(days=1)
+        handed = approvals.delegate(
+            actor, reviewer.username, MemberRole.APPROVER, starts_at=now, ends_at=ends_at, now=datetime.now(UTC)
+        )
+    for cardinality, by in (("multi", None), ("single", approver), ("single", reviewer)):
+        wanted = definition({"name": name, "schema": {"type": "string"}, "cardinality": cardinality,
+                             "description": "" if by is None else by.username})  # fmt: skip
+        with acting(drafter) as actor:
+            draft = publishing.draft_attribute(actor, wanted, now=now)
+            if by is None:
+                publishing.discard(actor, Act.PUBLISH_ATTRIBUTE, draft.id)
+                continue
+            asked = publishing.ask(actor, Act.PUBLISH_ATTRIBUTE, draft.id, reason="other", now=datetime.now(UTC))
+        with acting(by) as actor:
+            settled, decision = publishing.decide(
+                actor, asked.id, Answer.APPROVE, shown=bytes(asked.digest), reason="other", now=datetime.now(UTC)
+            )
+            assert settled.state == "done"
+            assert (decision.delegation_id == handed.id) is (by is reviewer)
+            assert DecisionRequest.history.filter(id=asked.id).count() == 3
+    with acting(drafter) as actor:
+        policy = json.loads(STARTER.read_text(encoding="utf-8"))
+        version = publishing.draft_policy(actor, policy_document({**policy, "name": name}), now=now)
+        asked = publishing.ask(actor, Act.PUBLISH_POLICY, version.id, reason="other", now=datetime.now(UTC))
+        assert approvals.withdraw(actor, asked.id, now=datetime.now(UTC)).state == "withdrawn"
+    with acting(approver) as actor:
+        approvals.end_delegation(actor, handed.id, now=datetime.now(UTC))
 
 
 def write_and_read(world: World) -> None:
@@ -595,7 +639,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode,
         propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, repeat_a_request, record_a_refusal, foresee,
-        meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, set_up_a_tenant, let_staff_register,
+        meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         be_refused_with_a_wrong_key, sign_in_and_look, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip

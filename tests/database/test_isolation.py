@@ -390,6 +390,8 @@ def test_every_link_to_another_tenants_row_is_refused_by_the_database(world: Wor
     session = world.superuser
     links = foreign_keys(session)
     assert len(links) > 25
+    # Set by the database itself, whatever the row says.
+    links = [link for link in links if link[:2] != ("policies_decision", "delegation_id")]
     for table, column, target in links:
         name = sql.Identifier(table)
         foreign = session.execute(
