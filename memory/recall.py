@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from memory.rows import fetch, uuids
+from memory.rows import fetch, look_up, uuids
 from memory.subjects import payload_context
 from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
@@ -40,36 +40,22 @@ _STANDS: dict[bool, str] = {
     True: "e2.recorded_at <= t.known_at AND (e2.retracted_at IS NULL OR e2.retracted_at > t.known_at)",
 }
 
-
-def _look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> str:
-    """Return one step of a read's join: rows of `table` by a full key, under the alias.
-
-    Each is a lateral sub-select that stays one (OFFSET 0), so that the planner can only go by that key: with the
-    statistics of a young table it would otherwise find a scan of the whole tenant just as good.
-    """
-    join = "LEFT JOIN LATERAL" if outer else "CROSS JOIN LATERAL"
-    return (
-        f"\n  {join} (SELECT * FROM {table} x WHERE x.tenant_id = t.tenant AND {condition} OFFSET 0) {alias}"
-        f"{' ON true' if outer else ''}"
-    )
-
-
-_SUBJECT = _look_up("i", "memory_subjectidentifier", "x.digest = %(digest)s::bytea") + _look_up(
+_SUBJECT = look_up("i", "memory_subjectidentifier", "x.digest = %(digest)s::bytea") + look_up(
     "s", "memory_subject", "x.id = i.subject_id AND NOT x.restricted"
 )
-_ANY_SUBJECT = _look_up("s", "memory_subject", "x.id = k.subject_id AND NOT x.restricted")
-_ATTRIBUTE = _look_up("a", "policies_attribute", "x.name = %(attribute)s::text")
-_ANY_ATTRIBUTE = _look_up("a", "policies_attribute", "x.id = k.attribute_id")
+_ANY_SUBJECT = look_up("s", "memory_subject", "x.id = k.subject_id AND NOT x.restricted")
+_ATTRIBUTE = look_up("a", "policies_attribute", "x.name = %(attribute)s::text")
+_ANY_ATTRIBUTE = look_up("a", "policies_attribute", "x.id = k.attribute_id")
 
 #: How a read finds its keys, in execution order: by subject and attribute, subject, attribute, or neither.
 _SCOPES: dict[tuple[bool, bool], tuple[str, str]] = {
     (True, True): (
-        _SUBJECT + _ATTRIBUTE + _look_up("k", "memory_factkey", "x.subject_id = s.id AND x.attribute_id = a.id{after}"),
+        _SUBJECT + _ATTRIBUTE + look_up("k", "memory_factkey", "x.subject_id = s.id AND x.attribute_id = a.id{after}"),
         "",
     ),
-    (True, False): (_SUBJECT + _look_up("k", "memory_factkey", "x.subject_id = s.id{after}"), _ANY_ATTRIBUTE),
+    (True, False): (_SUBJECT + look_up("k", "memory_factkey", "x.subject_id = s.id{after}"), _ANY_ATTRIBUTE),
     (False, True): (
-        _ATTRIBUTE + _look_up("k", "memory_factkey", "x.attribute_id = a.id{after}") + _ANY_SUBJECT,
+        _ATTRIBUTE + look_up("k", "memory_factkey", "x.attribute_id = a.id{after}") + _ANY_SUBJECT,
         "",
     ),
     (False, False): ("\n  JOIN memory_factkey k ON k.tenant_id = t.tenant{after_k}" + _ANY_SUBJECT, _ANY_ATTRIBUTE),
@@ -93,16 +79,16 @@ _FACT_COLUMNS = """
         AND {stands} ORDER BY e2.id DESC LIMIT {named}) AS evidence,
   CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld"""
 _FACT_JOINS = (
-    _look_up("f", "memory_fact", "x.id = b.fact_id", outer=True)
-    + _look_up("v", "policies_attributeversion", "x.id = f.attribute_version_id", outer=True)
-    + _look_up("p", "memory_payload", "x.id = f.payload_id", outer=True)
-    + _look_up("sk", "tenants_subjectkey", "x.id = p.key_id", outer=True)
+    look_up("f", "memory_fact", "x.id = b.fact_id", outer=True)
+    + look_up("v", "policies_attributeversion", "x.id = f.attribute_version_id", outer=True)
+    + look_up("p", "memory_payload", "x.id = f.payload_id", outer=True)
+    + look_up("sk", "tenants_subjectkey", "x.id = p.key_id", outer=True)
     # The evidence that opened the stretch; where that is hidden from the reader, another that keeps the fact.
     + "\n  LEFT JOIN LATERAL (SELECT * FROM ((SELECT * FROM memory_evidence x WHERE x.tenant_id = t.tenant"
     " AND x.id = b.evidence_id OFFSET 0) UNION ALL (SELECT * FROM memory_evidence x WHERE x.tenant_id = t.tenant"
     " AND x.fact_id = b.fact_id AND x.retracted_at IS NULL AND NOT x.is_end ORDER BY x.id DESC LIMIT 1)) y LIMIT 1) e ON true"
 )
-_NAMES = _look_up("sp", "memory_payload", "x.id = s.payload_id", outer=True) + _look_up(
+_NAMES = look_up("sp", "memory_payload", "x.id = s.payload_id", outer=True) + look_up(
     "ssk", "tenants_subjectkey", "x.id = sp.key_id", outer=True
 )
 _NAME_COLUMNS = ", sp.id AS name_id, sp.sealed AS name_sealed, ssk.wrapped AS name_wrapped, ssk.version AS name_version"
@@ -152,7 +138,7 @@ WITH t AS MATERIALIZED (
     coalesce(%(known_at)s::timestamptz, statement_timestamp()) AS known_at
 ), answer AS MATERIALIZED (
 SELECT {columns}{"" if subject else _NAME_COLUMNS}
-FROM t{keys}{_look_up("b", "memory_belief", f"x.key_id = k.id AND {believed} AND {_NOW_VALID}{by_end}")}{rest}{_FACT_JOINS}{names}
+FROM t{keys}{look_up("b", "memory_belief", f"x.key_id = k.id AND {believed} AND {_NOW_VALID}{by_end}")}{rest}{_FACT_JOINS}{names}
 WHERE {" AND ".join(conditions)}
 ORDER BY k.id, b.fact_id
 LIMIT %(limit)s::int
@@ -402,8 +388,8 @@ _BY_ID_COLUMNS = _FACT_COLUMNS.format(
 _BY_ID = f"""
 WITH t AS MATERIALIZED (SELECT %(tenant)s::uuid AS tenant, statement_timestamp() AS valid_at, statement_timestamp() AS known_at)
 SELECT t.valid_at, t.known_at, {_BY_ID_COLUMNS}{_NAME_COLUMNS}
-FROM t CROSS JOIN unnest(%(ids)s::uuid[]) AS w (id){_look_up("wanted", "memory_fact", "x.id = w.id")}{
-    _look_up("k", "memory_factkey", "x.id = wanted.key_id")
+FROM t CROSS JOIN unnest(%(ids)s::uuid[]) AS w (id){look_up("wanted", "memory_fact", "x.id = w.id")}{
+    look_up("k", "memory_factkey", "x.id = wanted.key_id")
 }{_ANY_SUBJECT}{_ANY_ATTRIBUTE}
   CROSS JOIN LATERAL (
     SELECT * FROM memory_belief b WHERE b.tenant_id = t.tenant AND b.fact_id = wanted.id
@@ -479,11 +465,11 @@ SELECT e.id, e.fact_id, e.is_end, e.valid_from, e.stated_to, e.recorded_at, e.re
   p.id, p.clear, p.sealed, sk.wrapped, sk.version, q.id, q.clear, q.sealed, qk.wrapped, qk.version,
   (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id)
 FROM memory_evidence e
-  LEFT JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
-  LEFT JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
-  LEFT JOIN memory_payload q ON q.tenant_id = e.tenant_id AND q.id = e.quote_id
-  LEFT JOIN tenants_subjectkey qk ON qk.tenant_id = q.tenant_id AND qk.id = q.key_id
+  LEFT JOIN LATERAL (SELECT * FROM memory_fact x WHERE x.tenant_id = e.tenant_id AND x.id = e.fact_id OFFSET 0) f ON true
+  LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = f.tenant_id AND x.id = f.payload_id OFFSET 0) p ON true
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) sk ON true
+  LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = e.tenant_id AND x.id = e.quote_id OFFSET 0) q ON true
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = q.tenant_id AND x.id = q.key_id OFFSET 0) qk ON true
 WHERE e.tenant_id = %(tenant)s::uuid AND {which} AND (e.fact_id IS NULL OR f.id IS NOT NULL)
   AND (%(known_at)s::timestamptz IS NULL OR e.recorded_at <= %(known_at)s::timestamptz)
   AND (%(after)s::uuid IS NULL OR e.id > %(after)s::uuid)
@@ -491,15 +477,15 @@ ORDER BY e.id LIMIT %(limit)s::int"""
 _STRETCHES = """
 SELECT b.fact_id, f.id, b.valid_from, b.valid_to, b.believed_from, b.believed_to, b.evidence_id, p.id, p.clear, p.sealed,
   sk.wrapped, sk.version
-FROM memory_belief b
-  LEFT JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
-  LEFT JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
-WHERE b.tenant_id = %(tenant)s::uuid AND b.key_id = %(key)s::uuid
-  AND (%(known_at)s::timestamptz IS NULL
-    OR (b.believed_from <= %(known_at)s::timestamptz
-        AND coalesce(b.believed_to, 'infinity'::timestamptz) > %(known_at)s::timestamptz))
-ORDER BY b.valid_from, b.believed_from, b.id LIMIT %(limit)s::int"""
+FROM (SELECT * FROM memory_belief x WHERE x.tenant_id = %(tenant)s::uuid AND x.key_id = %(key)s::uuid
+    AND (%(known_at)s::timestamptz IS NULL
+      OR (x.believed_from <= %(known_at)s::timestamptz
+          AND coalesce(x.believed_to, 'infinity'::timestamptz) > %(known_at)s::timestamptz))
+    ORDER BY x.valid_from, x.believed_from, x.id LIMIT %(limit)s::int) b
+  LEFT JOIN LATERAL (SELECT * FROM memory_fact x WHERE x.tenant_id = b.tenant_id AND x.id = b.fact_id OFFSET 0) f ON true
+  LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = f.tenant_id AND x.id = f.payload_id OFFSET 0) p ON true
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) sk ON true
+ORDER BY b.valid_from, b.believed_from, b.id"""
 
 
 def _key_of(actor: Actor, fact_id: UUID) -> tuple[UUID, UUID]:
@@ -629,11 +615,12 @@ SELECT e.id, e.kind, e.role, e.session_id, e.turn_id, e.tool_call_id, e.occurred
   p.id, p.clear, p.sealed, sk.wrapped, sk.version,
   (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id)
 FROM memory_episode e
-  LEFT JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
+  LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = e.tenant_id AND x.id = e.payload_id OFFSET 0) p ON true
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) sk ON true
 WHERE e.tenant_id = %s::uuid AND e.id = %s::uuid"""
 _FACTS_OF_EPISODE = """
-SELECT DISTINCT f.id FROM memory_evidence e JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
+SELECT DISTINCT f.id FROM memory_evidence e
+  CROSS JOIN LATERAL (SELECT x.id FROM memory_fact x WHERE x.tenant_id = e.tenant_id AND x.id = e.fact_id OFFSET 0) f
 WHERE e.tenant_id = %s::uuid AND e.episode_id = %s::uuid ORDER BY f.id LIMIT 200"""
 
 
@@ -673,12 +660,12 @@ SELECT c.id, c.act, c.state, c.reasons, c.rule, c.confirm_by, c.is_end, c.occurr
   c.decision_reason, c.evidence_id, c.sensitivity, c.basis, c.expires_at, c.target_id, a.name, p.id, p.clear, p.sealed,
   sk.wrapped, sk.version, sp.id, sp.sealed, ssk.wrapped, ssk.version
 FROM memory_candidate c
-  JOIN policies_attribute a ON a.tenant_id = c.tenant_id AND a.id = c.attribute_id
-  JOIN memory_subject s ON s.tenant_id = c.tenant_id AND s.id = c.subject_id
-  LEFT JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
-  LEFT JOIN memory_payload sp ON sp.tenant_id = s.tenant_id AND sp.id = s.payload_id
-  LEFT JOIN tenants_subjectkey ssk ON ssk.tenant_id = sp.tenant_id AND ssk.id = sp.key_id
+  CROSS JOIN LATERAL (SELECT * FROM policies_attribute x WHERE x.tenant_id = c.tenant_id AND x.id = c.attribute_id OFFSET 0) a
+  CROSS JOIN LATERAL (SELECT * FROM memory_subject x WHERE x.tenant_id = c.tenant_id AND x.id = c.subject_id OFFSET 0) s
+  LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = c.tenant_id AND x.id = c.payload_id OFFSET 0) p ON true
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) sk ON true
+  LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = s.tenant_id AND x.id = s.payload_id OFFSET 0) sp ON true
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = sp.tenant_id AND x.id = sp.key_id OFFSET 0) ssk ON true
 WHERE c.tenant_id = %(tenant)s::uuid AND {which}
   AND (%(after)s::uuid IS NULL OR c.id > %(after)s::uuid)
 ORDER BY c.id LIMIT %(limit)s::int"""

@@ -52,6 +52,20 @@ def execute(sql: str, parameters: Sequence[Any]) -> None:
         cursor.execute(sql, parameters)
 
 
+def look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> str:
+    """Return one step of a door's join: rows of `table` in the tenant `t.tenant` by a full key, under the alias.
+
+    Each is a lateral sub-select that stays one (OFFSET 0), so that the planner can only go by that key: with the
+    statistics of a young table it would otherwise find a scan of the whole tenant just as good, and a cached plan keeps
+    it. Joins that are written out in the doors' statements have the same shape for the same reason.
+    """
+    join = "LEFT JOIN LATERAL" if outer else "CROSS JOIN LATERAL"
+    return (
+        f"\n  {join} (SELECT * FROM {table} x WHERE x.tenant_id = t.tenant AND {condition} OFFSET 0) {alias}"
+        f"{' ON true' if outer else ''}"
+    )
+
+
 #: The literal of an array, as text.
 Uuids = NewType("Uuids", str)
 Words = NewType("Words", str)
