@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from memory import factkeys, rows, sayings
+from memory import detecting, factkeys, rows, sayings
 from memory.ledger import Chain, FactState, Grounds, KeyState, NotLoaded
 from memory.outcomes import Refusal, Retracted, Written
 from memory.reconcile import Plan, Saying
@@ -258,7 +258,7 @@ def stand(writing: Writing, item: Prepared, key: KeyState, *, blind: bool, reaso
         evidence,
         reason=change,
         digest=item.digest,
-        numbers={"act": act_no, "class": item.sensitivity},
+        numbers={"act": act_no, "class": item.sensitivity, **detecting.counted(item.detected)},
     )
     writing.touched.add(key.id)
     writing.came_to("accept", reasons)
@@ -384,6 +384,7 @@ def _note_evidence(
             sensitivity=item.sensitivity,
             basis=item.basis,
             expires_at=item.expires_at,
+            detected=rows.words(item.detected),
         )
     )
 

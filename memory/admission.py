@@ -5,13 +5,14 @@ quote; the consent; the policy's verdict; the target of a correction.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from memory import sayings, subjects
+from memory import detecting, sayings, subjects
 from memory.contracts import FactBody, Retention
+from memory.detecting import NOTHING, QUARANTINED_SOURCE, Detected
 from memory.outcomes import Denied, Refusal
 from memory.sayings import Prepared, Target
 from memory.subjects import SubjectState, payload_context
@@ -41,6 +42,7 @@ class Cited(NamedTuple):
 
     occurred_at: datetime
     content: str
+    quarantined: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ SELECT c.ref, c.id, c.subject_id, c.purposes, c.withdrawn_at IS NULL
 FROM policies_consent c WHERE c.tenant_id = %s::uuid AND c.ref = ANY(%s::text[]) ORDER BY c.id FOR KEY SHARE
 """
 _EPISODES = """
-SELECT e.id, e.occurred_at, p.id, p.clear, p.sealed, k.wrapped, k.version
+SELECT e.id, e.occurred_at, e.quarantined, p.id, p.clear, p.sealed, k.wrapped, k.version
 FROM memory_episode e
   JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
   LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
@@ -116,6 +118,7 @@ def _opened(
     tenant: UUID,
     episode: UUID,
     occurred_at: datetime,
+    quarantined: bool,
     payload: UUID,
     clear: str | None,
     sealed: bytes | None,
@@ -125,7 +128,7 @@ def _opened(
     if sealed is not None and wrapped is not None and version is not None:
         key = keyring().unwrap(tenant, bytes(wrapped), version)
         clear = keyring().open(key, bytes(sealed), payload_context(tenant, payload, "episode")).decode("utf-8")
-    return episode, Cited(occurred_at, clear or "")
+    return episode, Cited(occurred_at, clear or "", quarantined)
 
 
 # checking -------------------------------------------------------------------------------------------------------------
@@ -136,23 +139,25 @@ def admit(
 ) -> tuple[list[Prepared], dict[int, Denied]]:
     """Return what of `bodies` (by place) may stand or wait, in their order, and what may not; new subjects are made."""
     denied: dict[int, Denied] = {}
-    valued: list[tuple[int, FactBody, AttributeInForce, str | None]] = []
+    valued: list[tuple[int, FactBody, AttributeInForce, str | None, Detected]] = []
     for place, body in bodies.items():
         try:
-            valued.append((place, body, *_valued(writing, body)))
+            valued.append((place, body, *_valued(writing, references, body)))
         except Refusal as refusal:
             denied[place] = refusal.denied
     about = subjects.resolve(
         writing.actor.tenant,
-        {body.subject for _, body, _, _ in valued},
+        {body.subject for _, body, *_ in valued},
         now=writing.now,
         found=references.subjects,
     )
     writing.subjects = {each.id: each for each in about.values()}
     admitted: list[Prepared] = []
-    for place, body, attribute, value in valued:
+    for place, body, attribute, value, detected in valued:
         try:
-            admitted.append(_prepared(writing, references, place, body, attribute, value, about[body.subject]))
+            admitted.append(
+                _prepared(writing, references, place, body, attribute, value, detected, about[body.subject])
+            )
         except Refusal as refusal:
             denied[place] = refusal.denied
     return admitted, denied
@@ -160,12 +165,12 @@ def admit(
 
 def foresee(writing: Writing, references: References, body: FactBody) -> Prepared:
     """Return the saying as `admit` would, making nothing. Raises `Refusal`."""
-    attribute, value = _valued(writing, body)
+    attribute, value, detected = _valued(writing, references, body)
     about = references.subjects.get(body.subject)
     if about is None:
         # Stands for the subject that the write would make: no consent, key or evidence is its own.
         about = SubjectState(new_id(), new_id(), bytes(32))
-    return _prepared(writing, references, 0, body, attribute, value, about)
+    return _prepared(writing, references, 0, body, attribute, value, detected, about)
 
 
 def check_import(writing: Writing, recorded_at: datetime | None) -> None:
@@ -178,7 +183,8 @@ def check_import(writing: Writing, recorded_at: datetime | None) -> None:
         raise Refusal("recorded_in_the_future", "recorded_at")
 
 
-def _valued(writing: Writing, body: FactBody) -> tuple[AttributeInForce, str | None]:
+def _valued(writing: Writing, references: References, body: FactBody) -> tuple[AttributeInForce, str | None, Detected]:
+    """Return the attribute, the canonical value and what detection finds in value and quote."""
     attribute = writing.catalogue.attributes.get(body.attribute)
     if attribute is None:
         raise Refusal("unknown_attribute", "attribute")
@@ -187,12 +193,33 @@ def _valued(writing: Writing, body: FactBody) -> tuple[AttributeInForce, str | N
     check_import(writing, body.recorded_at)
     if body.provenance.kind is SourceKind.CONFIRMATION and writing.actor.kind is not ActorKind.PERSON:
         raise Refusal("a_person_confirms", "provenance.source")
-    if not body.has_value:
-        return attribute, None
-    try:
-        return attribute, canonical_text(attribute.values.canonical(body.value))
-    except ValueRefused as refused:
-        raise Refusal(refused.code, refused.path) from None
+    if body.subject not in references.subjects and detecting.is_credential(body.subject):
+        raise Refusal("credential", "subject")
+    value = text = None
+    if body.has_value:
+        try:
+            value = attribute.values.canonical(body.value)
+            text = canonical_text(value)
+        except ValueRefused as refused:
+            raise Refusal(refused.code, refused.path) from None
+    return attribute, text, _detected(body, attribute, value)
+
+
+def _detected(body: FactBody, attribute: AttributeInForce, value: object) -> Detected:
+    quote = body.provenance.quote
+    if value is None and quote is None:
+        return NOTHING
+    definition = attribute.definition
+    # That a value names its subject makes it personal; of what is so anyway it need not be found out.
+    named = max(definition.sensitivity, body.sensitivity or Sensitivity.PUBLIC) < Sensitivity.PERSONAL
+    return detecting.in_saying(
+        value,
+        quote,
+        attribute=definition.name,
+        omit=definition.not_detected,
+        fields=definition.value_schema.get("properties", ()),
+        name=body.subject if named else None,
+    )
 
 
 def _prepared(
@@ -202,10 +229,12 @@ def _prepared(
     body: FactBody,
     attribute: AttributeInForce,
     value: str | None,
+    detected: Detected,
     about: SubjectState,
 ) -> Prepared:
     actor, given = writing.actor, body.provenance
-    occurred_at = _cited(references, given.source_episode, given.quote)
+    cited = _cited(references, given.source_episode, given.quote)
+    quarantined = cited is not None and cited.quarantined
     basis = attribute.definition.basis if body.retention is None else body.retention.basis
     consent = consent_of(references, given.consent_ref, about, basis, path="provenance.consent_ref")
     verdict = judge(
@@ -218,10 +247,12 @@ def _prepared(
         consent=consent,
         confidence=body.confidence,
         retention=body.retention,
+        detected=detected,
+        quarantined=quarantined,
     )
     if verdict.outcome is Outcome.REJECT:
         raise Refusal("rejected", reasons=verdict.reasons, rule=verdict.rule)
-    valid_from = body.valid_from or occurred_at
+    valid_from = body.valid_from or (None if cited is None else cited.occurred_at)
     sayings.check_times(valid_from, body.valid_to)
     item = Prepared(
         place=place,
@@ -240,6 +271,7 @@ def _prepared(
         episode_id=given.source_episode,
         quote=given.quote,
         sensitivity=int(verdict.sensitivity),
+        detected=(*detected.codes, QUARANTINED_SOURCE) if quarantined else detected.codes,
         basis=verdict.basis.value,
         expires_at=verdict.expires_at,
         review_at=verdict.review_at,
@@ -255,8 +287,8 @@ def _prepared(
     return item
 
 
-def _cited(references: References, episode: UUID | None, quote: str | None) -> datetime | None:
-    """Return when the cited episode occurred; refuse one that the writer does not see, and words that are not in it."""
+def _cited(references: References, episode: UUID | None, quote: str | None) -> Cited | None:
+    """Return the cited episode; refuse one that the writer does not see, and words that are not in it as it is kept."""
     if episode is None:
         return None
     cited = references.episodes.get(episode)
@@ -264,7 +296,7 @@ def _cited(references: References, episode: UUID | None, quote: str | None) -> d
         raise Refusal("not_found", "provenance.source_episode")
     if quote is not None and quote not in cited.content:
         raise Refusal("quote_not_in_episode", "provenance.quote")
-    return cited.occurred_at
+    return cited
 
 
 def consent_of(
@@ -295,8 +327,10 @@ def judge(
     consent: ConsentFound | None,
     confidence: float | None,
     retention: Retention | None,
+    detected: Detected = NOTHING,
+    quarantined: bool = False,
 ) -> Verdict:
-    """Return what the policy in force says of an act."""
+    """Return what the policy in force says of an act; the reasons name the detectors that raised its class or marked it."""
     definition = None if attribute is None else attribute.definition
     actor, catalogue = writing.actor, writing.catalogue
     question = Question(
@@ -308,7 +342,7 @@ def judge(
         inferred=source is SourceKind.STATEMENT and act != "episode",
         declared=declared,
         default=Sensitivity.PERSONAL if definition is None else definition.sensitivity,
-        detected=Sensitivity.PUBLIC,
+        detected=detected.raises,
         basis=basis,
         consent="none" if consent is None else "standing",
         consent_purposes=None if consent is None else frozenset(consent.purposes),
@@ -321,5 +355,8 @@ def judge(
         expires_at=None if retention is None else retention.expires_at,
         recurrence=definition is not None and definition.recurrence is not None,
         expected=None if definition is None else definition.basis,
+        quarantined=quarantined or detected.instructs,
     )
-    return decide(question, catalogue.policy, version=catalogue.policy_version)
+    verdict = decide(question, catalogue.policy, version=catalogue.policy_version)
+    told = detected.reasons(question.stated) if detected.found else ()
+    return replace(verdict, reasons=(*verdict.reasons, *told)) if told else verdict

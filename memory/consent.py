@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memory import idempotency, outbox, rows
+from memory import detecting, idempotency, outbox, rows
 from memory.contracts import ConsentBody
 from memory.outcomes import ConsentKept, Repeat
 from memory.subjects import resolve
@@ -43,7 +43,7 @@ def grant(actor: Actor, body: ConsentBody, *, repeat: Repeat | None = None) -> C
     """Record a consent under its reference; an unknown subject becomes one. The same consent again is the same row.
 
     Raises `Clash("consent_ref_taken")` where the reference names another consent (another subject, other purposes,
-    another start), `Refused` for one that starts in the future.
+    another start), `Refused` for one that starts in the future and for a subject's name that holds a credential.
     """
     earlier = None if repeat is None else idempotency.earlier(actor, repeat)
     if earlier is not None:
@@ -51,6 +51,8 @@ def grant(actor: Actor, body: ConsentBody, *, repeat: Repeat | None = None) -> C
     now = _now()
     if body.granted_at is not None and body.granted_at > now:
         raise Refused("granted_in_the_future", errors=[FieldError("granted_at", "granted_in_the_future")])
+    if detecting.is_credential(body.subject):
+        raise Refused("credential", errors=[FieldError("subject", "credential")])
     subject = resolve(actor.tenant, [body.subject], now=now)[body.subject]
     purposes = sorted(set(body.purposes))
     consent = new_id()

@@ -1,16 +1,17 @@
 """Keeping episodes: input as received, once for each source."""
 
+import json
 from dataclasses import dataclass
 from uuid import UUID
 
-from memory import admission, rows, subjects
+from memory import admission, detecting, rows, subjects
 from memory.admission import References
 from memory.contracts import EpisodeBody
+from memory.detecting import Screened
 from memory.outcomes import EpisodeKept, Refusal
 from memory.rows import EpisodeRow, SubjectKeyRow
 from memory.subjects import SubjectState
 from memory.writing import Writing
-from policies.values import canonical_text
 from policies.vocabulary import Basis, Outcome, SourceKind
 from tenants.audit import Action
 from tenants.identity import new_id
@@ -18,17 +19,33 @@ from tenants.secrets import keyring
 
 _LOCK_SOURCE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _SAME_SOURCE = """
-SELECT e.id, e.content_digest, k.wrapped, k.version FROM memory_episode e
+SELECT e.id, e.content_digest, e.replaced::text, e.detected, e.quarantined, k.wrapped, k.version FROM memory_episode e
   JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
   LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
 WHERE e.tenant_id = %s::uuid AND e.writer_id = %s::uuid AND e.session_id = %s::text AND e.turn_id = %s::text
   AND e.subject_id IS NOT DISTINCT FROM %s::uuid AND e.tool_call_id IS NOT DISTINCT FROM %s::text AND e.kind = %s::text
 """
+# Who of the tenant is named in it. Each step goes by a full key, whatever a plan made of young tables.
+_MENTIONED = """
+SELECT DISTINCT i.subject_id FROM unnest(%s::bytea[]) AS w (digest)
+  CROSS JOIN LATERAL (SELECT i.subject_id FROM memory_subjectidentifier i
+    WHERE i.tenant_id = %s::uuid AND i.digest = w.digest OFFSET 0) i
+LIMIT %s
+"""
+#: So many subjects are recorded as named in one episode.
+MOST_MENTIONED = 100
 
 
 def keep(writing: Writing, references: References, body: EpisodeBody) -> EpisodeKept:
-    """Keep an episode that the policy accepts. Raises `Refusal`, also for a known source with other content (409)."""
+    """Keep an episode that the policy accepts. Raises `Refusal`, also for a known source with other content (409).
+
+    Its credentials are replaced before anything is stored; what else is found in it raises its class and is recorded as
+    codes. One that speaks to the agent is quarantined, as the policy says.
+    """
     actor, tenant = writing.actor, writing.actor.tenant
+    if body.subject is not None and body.subject not in references.subjects and detecting.is_credential(body.subject):
+        raise Refusal("credential", "subject")
+    screened = detecting.in_episode(body.content, name=body.subject)
     about = None
     if body.subject is not None:
         about = subjects.resolve(tenant, [body.subject], now=writing.now, found=references.subjects)[body.subject]
@@ -44,23 +61,30 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
         consent=consent,
         confidence=None,
         retention=body.retention,
+        detected=screened.detected,
     )
     if verdict.outcome is not Outcome.ACCEPT:
         raise Refusal("rejected", reasons=verdict.reasons, rule=verdict.rule)
-    text = body.content if isinstance(body.content, str) else canonical_text(body.content)
     subject_id = None if about is None else about.id
-    known = _known(writing, body, subject_id)
+    known, mentioned = _known(writing, body, subject_id, screened)
     if known is not None:
-        if known.digest != _digest(tenant, known.data_key, text):
+        if known.digest != _digest(tenant, known.data_key, screened.original):
             raise Refusal("source_has_other_content", status=409)
         writing.came_to("accept", ["source_known"])
-        return EpisodeKept(id=known.id, receipt=writing.receipt, repeated=True)
+        return EpisodeKept(
+            id=known.id,
+            receipt=writing.receipt,
+            repeated=True,
+            replaced=known.replaced,
+            detected=known.detected,
+            quarantined=known.quarantined,
+        )
     consent_id = None if consent is None else consent.id
     sensitivity = int(verdict.sensitivity)
     owner = about or _nobody(writing)
     payload = writing.add_payload(
         "episode",
-        text,
+        screened.text,
         owner,
         sensitivity=sensitivity,
         basis=verdict.basis.value,
@@ -69,6 +93,8 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
     )
     writing.store_payloads()
     episode = new_id()
+    detected = screened.detected.codes
+    quarantined = screened.detected.instructs and writing.catalogue.policy.on_instruction != "accept"
     rows.EPISODES.insert(
         tenant,
         [
@@ -86,19 +112,37 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
                 writer_id=actor.id,
                 consent_id=consent_id,
                 payload_id=payload,
-                content_digest=_digest(tenant, owner.data_key if verdict.sensitivity.encrypted else None, text),
+                content_digest=_digest(
+                    tenant, owner.data_key if verdict.sensitivity.encrypted else None, screened.original
+                ),
                 policy_version_id=writing.catalogue.policy_version_id,
                 sensitivity=sensitivity,
                 basis=verdict.basis.value,
                 expires_at=verdict.expires_at,
+                detected=rows.words(detected),
+                replaced=rows.Json(json.dumps(screened.replaced)),
+                quarantined=quarantined,
+                mentioned_ids=rows.uuids(mentioned) or rows.Uuids("{}"),
             )
         ],
     )
-    writing.note(Action.EPISODE_RECORDED, "episode", episode, reason=verdict.reasons[0], numbers={"class": sensitivity})
-    writing.came_to("accept", verdict.reasons)
+    numbers = {"class": sensitivity, **detecting.counted(detected)}
+    if screened.replaced:
+        numbers["replaced"] = sum(screened.replaced.values())
+    reasons = ("credentials_replaced",) if screened.replaced else ()
+    if quarantined:
+        reasons += ("quarantined",)
+    writing.note(Action.EPISODE_RECORDED, "episode", episode, reason=verdict.reasons[0], numbers=numbers)
+    writing.came_to("accept", (*verdict.reasons, *reasons))
     if about is not None:
         writing.subjects = {about.id: about}
-    return EpisodeKept(id=episode, receipt=writing.receipt)
+    return EpisodeKept(
+        id=episode,
+        receipt=writing.receipt,
+        replaced=screened.replaced,
+        detected=detected,
+        quarantined=quarantined,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +152,35 @@ class _Known:
     id: UUID
     digest: bytes
     data_key: bytes | None
+    replaced: dict[str, int]
+    detected: tuple[str, ...]
+    quarantined: bool
 
 
-def _known(writing: Writing, body: EpisodeBody, subject_id: UUID | None) -> _Known | None:
-    """Return the episode of that source: its writer, session, turn, subject, tool call and kind name it."""
+def _known(
+    writing: Writing, body: EpisodeBody, subject_id: UUID | None, screened: Screened
+) -> tuple[_Known | None, list[UUID]]:
+    """Return the episode of that source (its writer, session, turn, subject, tool call and kind), and who is named in it."""
     tenant, writer = writing.actor.tenant, writing.actor.id
+    names = detecting.names_in(screened.text, screened.identifiers)
+    digests = sorted({keyring().identifier(tenant, name) for name in names})
     # Its twin waits here, and then finds it: the look is a statement of its own, with a snapshot from after the lock.
-    _, found = rows.fetch_all(
+    _, found, named = rows.fetch_all(
         [
             (_LOCK_SOURCE, [f"{tenant}{writer}{body.session_id}\x1f{body.turn_id}"]),
             (
                 _SAME_SOURCE,
                 [tenant, writer, body.session_id, body.turn_id, subject_id, body.tool_call_id, body.kind],
             ),
+            (_MENTIONED, [digests, tenant, MOST_MENTIONED]) if digests else None,
         ]
     )
+    mentioned = sorted(row[0] for row in named if row[0] != subject_id)
     if not found:
-        return None
-    episode, digest, wrapped, version = found[0]
+        return None, mentioned
+    episode, digest, replaced, detected, quarantined, wrapped, version = found[0]
     data_key = None if wrapped is None else keyring().unwrap(tenant, bytes(wrapped), version)
-    return _Known(episode, bytes(digest), data_key)
+    return _Known(episode, bytes(digest), data_key, json.loads(replaced), tuple(detected), quarantined), mentioned
 
 
 def _digest(tenant: UUID, data_key: bytes | None, text: str) -> bytes:

@@ -91,6 +91,13 @@ class Episode(Governed):
     content_digest = models.BinaryField()
     extraction = models.TextField(default="none")
     policy_version = Link(PolicyVersion)
+    #: What detection found, as names of detectors; how many credentials of which it replaced before anything was stored.
+    detected = ArrayField(models.TextField(), default=list)
+    replaced = models.JSONField(default=dict)
+    #: It holds an instruction to the agent, and the policy in force wants a person to look.
+    quarantined = models.BooleanField(default=False)
+    #: Other subjects of the tenant that its text names.
+    mentioned_ids = ArrayField(models.UUIDField(), default=list)
 
     class Meta:
         db_table = "memory_episode"
@@ -166,6 +173,8 @@ class Evidence(Governed):
     retracted_at = models.DateTimeField(null=True)
     retracted_by = models.UUIDField(null=True)
     retraction_reason = models.TextField(null=True)
+    #: Names of the detectors that found something in its value or quote, and whether its episode was quarantined.
+    detected = ArrayField(models.TextField(), default=list)
 
     class Meta:
         db_table = "memory_evidence"
@@ -239,6 +248,7 @@ class CandidateSaying(Named):
     writer_id = models.UUIDField()
     trust = models.SmallIntegerField()
     said_at = models.DateTimeField()
+    detected = ArrayField(models.TextField(), default=list)
 
     class Meta:
         db_table = "memory_candidatesaying"

@@ -78,11 +78,18 @@ class Retracted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeKept:
-    """The episode is stored, or was already (`repeated`)."""
+    """The episode is stored, or was already (`repeated`).
+
+    `replaced` counts the credentials that are not kept by the detector that found them, `detected` names what else found
+    something, `quarantined` says that a person looks before anything drawn from it stands.
+    """
 
     id: UUID
     receipt: UUID
     repeated: bool = False
+    replaced: dict[str, int] = field(default_factory=dict)
+    detected: tuple[str, ...] = ()
+    quarantined: bool = False
 
     @property
     def status(self) -> int:
@@ -136,8 +143,9 @@ def from_json(data: dict[str, Any]) -> Outcome:
     if "evidence" in given:
         value = given["evidence"]
         given["evidence"] = tuple(map(UUID, value)) if isinstance(value, list) else UUID(value)
-    if "reasons" in given:
-        given["reasons"] = tuple(given["reasons"])
+    for name in ("reasons", "detected"):
+        if name in given:
+            given[name] = tuple(given[name])
     if "errors" in given:
         given["errors"] = tuple(FieldError(path, code) for path, code in given["errors"])
     outcome: Outcome = kind(**given)

@@ -46,6 +46,7 @@ class Waiting(NamedTuple):
     writer_id: UUID
     trust: int
     said_at: datetime
+    detected: list[str]
 
     def again(self, item: Prepared) -> Prepared:
         """Return it as `item`, the proposal that it belongs to, to stand now."""
@@ -67,6 +68,7 @@ class Waiting(NamedTuple):
             writer_kind=self.writer_kind,
             writer_id=self.writer_id,
             trust=self.trust,
+            detected=self.detected,
             recorded_at=None,
             decided=True,
         )
@@ -74,7 +76,8 @@ class Waiting(NamedTuple):
 
 _WAITING = """
 SELECT s.valid_from, s.stated_to, s.confidence, s.source, s.turn_id, s.tool_call_id, s.consent_id, s.episode_id, s.quote_id,
-  s.sensitivity, s.basis, s.expires_at, s.writer_kind, s.writer_id, s.trust, s.said_at
+  s.sensitivity, s.basis, s.expires_at, s.writer_kind, s.writer_id, s.trust, s.said_at,
+  s.detected
 FROM memory_candidatesaying s WHERE s.tenant_id = %s::uuid AND s.candidate_id = %s::uuid ORDER BY s.id
 """
 
@@ -276,6 +279,7 @@ def _store_saying(writing: Writing, item: Prepared, candidate: UUID, *, quote_id
         writer_id=item.writer_id,
         trust=item.trust,
         said_at=writing.now,
+        detected=rows.words(item.detected),
     )
     rows.CANDIDATE_SAYINGS.insert(writing.actor.tenant, [saying])
 

@@ -613,7 +613,8 @@ _EPISODE = """
 SELECT e.id, e.kind, e.role, e.session_id, e.turn_id, e.tool_call_id, e.occurred_at, e.recorded_at, e.writer_kind, e.writer_id,
   e.extraction, e.sensitivity, e.basis, e.expires_at, e.redaction_state, e.redaction_fields, e.subject_id,
   p.id, p.clear, p.sealed, sk.wrapped, sk.version,
-  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id)
+  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id),
+  e.replaced::text, e.detected, e.quarantined
 FROM memory_episode e
   LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = e.tenant_id AND x.id = e.payload_id OFFSET 0) p ON true
   LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) sk ON true
@@ -647,6 +648,9 @@ def episode(actor: Actor, episode_id: UUID) -> dict[str, Any]:
         "consent_ref": row[22],
         "writer": {"kind": row[8], "id": row[9]},
         "extraction": row[10],
+        "replaced": json.loads(row[23]),
+        "detected": row[24],
+        "quarantined": row[25],
         "sensitivity": Sensitivity(row[11]).label,
         "retention": {"basis": row[12], "expires_at": row[13]},
         "redaction": {"state": row[14], "fields": row[15]},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from memory import acts, admission, episodes, factkeys, idempotency, proposals, rows, sayings, subjects
+from memory import acts, admission, detecting, episodes, factkeys, idempotency, proposals, rows, sayings, subjects
 from memory.contracts import EpisodeBody, FactBody, SubjectBody
 from memory.outcomes import Denied, Outcome, Refusal, Repeat
 from memory.sayings import Prepared, Target
@@ -20,7 +20,7 @@ from policies.vocabulary import Outcome as Verdict
 from tenants import audit
 from tenants.actors import Actor, ActorKind
 from tenants.audit import Action, Event
-from tenants.errors import FieldError, Forbidden, Missing
+from tenants.errors import FieldError, Forbidden, Missing, Refused
 
 
 def facts(
@@ -188,7 +188,14 @@ class SubjectNamed:
 
 
 def subject(actor: Actor, body: SubjectBody) -> SubjectNamed:
-    """Name a subject, and let further names find it. A name that another subject has stays where it is."""
+    """Name a subject, and let further names find it. A name that another subject has stays where it is.
+
+    Raises `Refused` for a name that holds a credential.
+    """
+    names = [("key", body.key), *((f"aliases[{place}]", alias) for place, alias in enumerate(body.aliases))]
+    secret = [FieldError(path, "credential") for path, name in names if detecting.is_credential(name)]
+    if secret:
+        raise Refused("credential", errors=secret)
     now: datetime = rows.fetch("SELECT clock_timestamp()", [])[0][0]
     named = subjects.resolve(actor.tenant, [body.key], now=now, kind=body.kind or "entity")[body.key]
     aliases = [alias for alias in body.aliases if alias != body.key]

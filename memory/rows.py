@@ -69,6 +69,8 @@ def look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> s
 #: The literal of an array, as text.
 Uuids = NewType("Uuids", str)
 Words = NewType("Words", str)
+#: JSON, as text.
+Json = NewType("Json", str)
 
 
 def uuids(values: Iterable[UUID] | None) -> Uuids | None:
@@ -176,6 +178,7 @@ class EvidenceRow(NamedTuple):
     sensitivity: int
     basis: str
     expires_at: datetime | None
+    detected: Words
 
 
 class BeliefRow(NamedTuple):
@@ -239,6 +242,10 @@ class EpisodeRow(NamedTuple):
     sensitivity: int
     basis: str
     expires_at: datetime | None
+    detected: Words
+    replaced: Json
+    quarantined: bool
+    mentioned_ids: Uuids
 
 
 class CandidateRow(NamedTuple):
@@ -287,6 +294,7 @@ class CandidateSayingRow(NamedTuple):
     writer_id: UUID
     trust: int
     said_at: datetime
+    detected: Words
 
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -303,6 +311,7 @@ _SQL_TYPES: dict[Any, str] = {
     datetime: "timestamptz",
     Uuids: "uuid[]",
     Words: "text[]",
+    Json: "jsonb",
 }
 
 

@@ -60,6 +60,8 @@ class Prepared:
     quote: str | None = None
     quote_id: UUID | None = None
     sensitivity: int
+    #: Codes of what detection found in it.
+    detected: Sequence[str] = ()
     basis: str
     expires_at: datetime | None = None
     review_at: datetime | None = None

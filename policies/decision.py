@@ -47,6 +47,8 @@ class Question:
     recurrence: bool
     #: The basis that the attribute's definition names; None where there is no attribute.
     expected: Basis | None = None
+    #: What is said, or the episode that it is drawn from, speaks to the agent that will read it.
+    quarantined: bool = False
 
     @property
     def loosened(self) -> bool:
@@ -113,11 +115,14 @@ def decide(question: Question, policy: PolicyDocument, *, version: str) -> Verdi
     5. Expiry asked for. It may shorten the lifetime of the stated class, never extend it (`expiry_too_late`), must
        lie after `written_at` (`expiry_in_past`) and has no place with `indefinite` (`expiry_with_indefinite`). Where
        a raised class has a shorter life, that life counts.
-    6. Person. An attribute that is always confirmed asks (`confirmation_required`), as does one that is confirmed
+    6. Instruction. Where what is said, or its episode, speaks to the agent, `on_instruction` of the policy rejects or
+       asks (`quarantined`). An episode that would be asked about is kept: it is what people look at. What a person
+       confirmed passes.
+    7. Person. An attribute that is always confirmed asks (`confirmation_required`), as does one that is confirmed
        when inferred and was inferred or merely stated by the agent (`inferred`). What a person confirmed passes.
-    7. Rules, in the policy's order; the first that matches is decisive. What a person confirmed passes those that
+    8. Rules, in the policy's order; the first that matches is decisive. What a person confirmed passes those that
        ask or buffer. A rule that cannot be evaluated ends the walk: rejected (`rule_failed`), and reported.
-    8. Nothing matched: rejected (`undecided`).
+    9. Nothing matched: rejected (`undecided`).
     """
     sensitivity = Sensitivity.RESTRICTED
     try:
@@ -178,6 +183,11 @@ def _walk(question: Question, policy: PolicyDocument, version: str) -> Verdict:
             errors=(),
         )
 
+    if question.quarantined and not question.confirmed:
+        if policy.on_instruction == "reject":
+            raise _Rejected("instruction", "quarantined")
+        if policy.on_instruction == "ask" and question.act != "episode":
+            return verdict(Outcome.ASK, "quarantined", "builtin.instruction", "reviewer")
     person = _needs_a_person(question)
     if person is not None:
         return verdict(Outcome.ASK, person, "builtin.confirm", "reviewer")
@@ -272,6 +282,7 @@ _TESTS: dict[str, Callable[[Question, Any], bool]] = {
     "confirm": lambda question, allowed: question.confirm in allowed,
     "recurrence": lambda question, wanted: question.recurrence is wanted,
     "loosened": lambda question, wanted: question.loosened is wanted,
+    "quarantined": lambda question, wanted: question.quarantined is wanted,
     "purposes": lambda question, allowed: not question.purposes.isdisjoint(allowed),
     "min_confidence": lambda question, bound: _bounded(question.confidence, operator.ge, bound),
     "max_confidence": lambda question, bound: _bounded(question.confidence, operator.le, bound),

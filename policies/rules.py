@@ -133,7 +133,8 @@ class When(Document):
 
     `stated` is the class before detection (the higher of what was declared and the attribute's default), and
     `sensitivity` the class that counts. `purposes` matches where the agent has any of them,
-    `loosened` where the writer stated a basis that frees the saying from the attribute's own. A bound on confidence
+    `loosened` where the writer stated a basis that frees the saying from the attribute's own, `quarantined` where what is
+    said, or the episode that it is drawn from, speaks to the agent. A bound on confidence
     never matches where no confidence was given. Empty, it matches everything.
     """
 
@@ -153,6 +154,7 @@ class When(Document):
     confirm: Annotated[tuple[Annotated[Confirm, _word_of(Confirm)], ...], *_Any] | None = None
     recurrence: bool | None = None
     loosened: bool | None = None
+    quarantined: bool | None = None
     purposes: Annotated[tuple[_Word, ...], *_Any] | None = None
     min_confidence: _Fraction | None = None
     max_confidence: _Fraction | None = None
@@ -220,6 +222,8 @@ class PolicyDocument(Document):
     #: Asking about attributes that nobody has defined needs a desk at which they are; until then only refusing is offered.
     unknown_attribute: Literal["refuse"] = "refuse"
     on_conflict: Literal["ask", "refuse"] = "ask"
+    #: What becomes of content that speaks to the agent: marked only, a person looks first, or not kept.
+    on_instruction: Literal["accept", "ask", "reject"] = "ask"
     lifetimes: Lifetimes
     review_after: LifetimeText = Lifetime("P1Y")
     receipts: Literal["relaxed", "strict"] = "relaxed"

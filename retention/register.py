@@ -106,8 +106,9 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id subject digest payload", content_free="tenant is_key created_at"
     ),
     "memory.Episode": _fields(
-        pseudonymous="id subject session_id turn_id tool_call_id writer_id consent payload content_digest",
-        content_free=f"tenant kind role occurred_at recorded_at writer_kind extraction policy_version {_GOVERNED}",
+        pseudonymous="id subject session_id turn_id tool_call_id writer_id consent payload content_digest mentioned_ids",
+        content_free="tenant kind role occurred_at recorded_at writer_kind extraction policy_version detected replaced"
+        f" quarantined {_GOVERNED}",
     ),
     "memory.FactKey": _fields(
         pseudonymous="id subject chain_no", content_free="tenant attribute act_no newest_at checked_act_no"
@@ -120,7 +121,7 @@ _MODELS: dict[str, Fields] = {
     "memory.Evidence": _fields(
         pseudonymous="id key fact turn_id tool_call_id consent writer_id episode quote corrects retracted_by",
         content_free="tenant is_end valid_from stated_to recorded_at act_no rank confirmed confidence imported source"
-        " written_at extractor attribute_version policy_version retracted_at retraction_reason"
+        " written_at extractor attribute_version policy_version retracted_at retraction_reason detected"
         f" {_WRITER} {_GOVERNED}",
     ),
     "memory.Belief": _fields(
@@ -134,7 +135,8 @@ _MODELS: dict[str, Fields] = {
     ),
     "memory.CandidateSaying": _fields(
         pseudonymous="id candidate turn_id tool_call_id consent episode quote writer_id",
-        content_free=f"tenant valid_from stated_to confidence source sensitivity basis expires_at said_at {_WRITER}",
+        content_free=f"tenant valid_from stated_to confidence source sensitivity basis expires_at said_at"
+        f" detected {_WRITER}",
     ),
     "memory.Receipt": _fields(
         pseudonymous="id actor_id subject_ids fact_ids",
@@ -208,16 +210,20 @@ REASONS = MappingProxyType(
         "memory.Episode.turn_id": "as session_id",
         "memory.Episode.tool_call_id": "as session_id",
         "memory.Episode.content_digest": "an HMAC under the tenant's idempotency key, which is not in the database",
+        "memory.Episode.detected": "names of detectors, of the shape that a check allows",
+        "memory.Episode.replaced": "counts by names of detectors, by a check",
         "memory.Fact.value_digest": "an HMAC under a key derived from the subject's data key",
         "memory.Evidence.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.Evidence.tool_call_id": "as turn_id",
         "memory.Evidence.extractor": "a program's name and version",
+        "memory.Evidence.detected": "names of detectors, of the shape that a check allows",
         "memory.Candidate.value_digest": "an HMAC under a key derived from the subject's data key",
         "memory.Candidate.reasons": "codes",
         "memory.Candidate.rule": "the id of a rule in a published policy",
         "memory.Candidate.decision_reason": "a code",
         "memory.CandidateSaying.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.CandidateSaying.tool_call_id": "as turn_id",
+        "memory.CandidateSaying.detected": "names of detectors, of the shape that a check allows",
         "memory.Receipt.withheld": "counts by reason",
         "memory.Receipt.reasons": "codes",
         "memory.IdempotencyRecord.key_digest": "an HMAC under the tenant's idempotency key",

@@ -252,6 +252,9 @@ class EpisodeWritten(Answer):
     asked: list[UUID]
     buffered: list[UUID]
     rejected: list[UUID]
+    replaced: Annotated[dict[str, Count], Field(description="Credentials that were replaced, by their detector.")]
+    detected: Annotated[list[str], Field(description="Detectors that found something else.")]
+    quarantined: bool
     receipt: UUID
 
 
@@ -270,6 +273,9 @@ class EpisodeAnswer(Answer):
     consent_ref: str | None
     writer: Writer
     extraction: str
+    replaced: Annotated[dict[str, Count], Field(description="Credentials that were replaced, by their detector.")]
+    detected: Annotated[list[str], Field(description="Detectors that found something else.")]
+    quarantined: Annotated[bool, Field(description="It speaks to the agent: a person looks at what is drawn from it.")]
     sensitivity: ClassName
     retention: Kept
     redaction: Redaction

@@ -125,7 +125,11 @@ def outcome_json(outcome: Outcome, facts: dict[UUID, dict[str, Any]], *, place: 
         return {"evidence": list(outcome.evidence)}
     assert isinstance(outcome, EpisodeKept)
     # Nothing is drawn from an episode yet: the lists are what extraction will fill.
-    return {"id": outcome.id, "facts": [], "asked": [], "buffered": [], "rejected": []}
+    return {"id": outcome.id, "facts": [], "asked": [], "buffered": [], "rejected": [], **_screened(outcome)}
+
+
+def _screened(kept: EpisodeKept) -> dict[str, Any]:
+    return {"replaced": kept.replaced, "detected": list(kept.detected), "quarantined": kept.quarantined}
 
 
 def explained_json(explained: remember.Explained) -> dict[str, Any]:
