@@ -28,6 +28,7 @@ class Environment(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     secure_cookies: bool = False
     trusted_origins: str = ""
+    require_mfa: bool = False
 
     @property
     def key_folder(self) -> Path:

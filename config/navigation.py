@@ -64,3 +64,15 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
         if items:
             found.append({"title": title, "separator": True, "items": items})
     return found
+
+
+def own_account(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return what a person may do about their own sign-in."""
+    links = [
+        {"title": "Second factor", "link": reverse("mfa_index")},
+        {"title": "Change password", "link": reverse("admin:password_change")},
+    ]
+    standing = getattr(request, "standing", None)
+    if standing is not None and len(standing.choices) > 1:
+        links.insert(0, {"title": "Choose another tenant", "link": reverse("choose_tenant")})
+    return links

@@ -39,6 +39,7 @@ TITLES: dict[str, str] = {
     "repeated_parameter": "The query gives a parameter twice",
     "key_missing": "An Authorization header with an Api-Key is needed",
     "key_unknown": "This key is not known",
+    "user_unknown": "Nobody signs in under this name",
     "key_expired": "This key has expired",
     "key_revoked": "This key has been revoked",
     "key_suspended": "The agent or the tenant of this key is suspended",

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from allauth.account.middleware import AccountMiddleware
+from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
@@ -125,6 +127,22 @@ class SignedIn(_StaffPages, AuthenticationMiddleware):
     """Who has signed in."""
 
 
+class Accounts:
+    """Sign-ins of several steps, and acts that first ask who it is once more."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+        self.inner = AccountMiddleware(get_response)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        answer: HttpResponseBase = (self.inner if is_staff_page(request) else self.get_response)(request)
+        return answer
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
+        answer: HttpResponseBase | None = self.inner.process_exception(request, error)
+        return answer
+
+
 class Messages(_StaffPages, MessageMiddleware):
     """What a page tells its reader once."""
 
@@ -172,6 +190,8 @@ class StaffScope:
         standing = standing_of(request.user, request.session.get(CHOSEN))
         request.standing = standing  # type: ignore[attr-defined]
         choosing = request.path_info in self._before_a_tenant
+        if self._owes_a_second_factor(request, standing.person is not None and not choosing):
+            return HttpResponseRedirect(reverse("mfa_activate_totp"))
         if standing.tenant is not None and not choosing:
             assume(Role.STAFF, tenant=standing.tenant, clearance=3, actor=standing.person)
         elif standing.person is not None and not standing.operator and not choosing:
@@ -180,4 +200,10 @@ class StaffScope:
 
     @cached_property
     def _before_a_tenant(self) -> frozenset[str]:
-        return frozenset({reverse(name) for name in ("choose_tenant", "admin:login", "admin:logout", "admin:jsi18n")})
+        from tenants.second_factor import urlpatterns as signing_in
+
+        names = ("choose_tenant", "admin:login", "admin:logout", "admin:jsi18n")
+        return frozenset({reverse(name) for name in (*names, *(str(page.name) for page in signing_in))})
+
+    def _owes_a_second_factor(self, request: HttpRequest, inside: bool) -> bool:
+        return bool(inside and settings.ENVIRONMENT.require_mfa and not is_mfa_enabled(request.user))

@@ -21,6 +21,9 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
+    "allauth",
+    "tenants.apps.AccountsConfig",
+    "allauth.mfa",
     "simple_history",
     "rest_framework",
     "drf_spectacular",
@@ -41,6 +44,7 @@ MIDDLEWARE = [
     "config.requests.Common",
     "config.requests.Csrf",
     "config.requests.SignedIn",
+    "config.requests.Accounts",
     "config.requests.StaffScope",
     "config.requests.Messages",
     "config.requests.Frames",
@@ -92,6 +96,20 @@ CSRF_COOKIE_SECURE = ENVIRONMENT.secure_cookies
 SESSION_COOKIE_AGE = 8 * 3600
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
+# Signing in by name and password, and where a person has one, a second factor: no sign-up, no e-mail, no other site.
+ACCOUNT_ADAPTER = "tenants.signing.Accounts"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 600
+# By person, not by address: behind a proxy everybody has the same one.
+ACCOUNT_RATE_LIMITS = {"login_failed": "10/5m/key", "reauthenticate": "10/m/user"}
+MFA_ADAPTER = "tenants.signing.SecondFactors"
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+MFA_TOTP_TOLERANCE = 1
 CSRF_FAILURE_VIEW = "config.problems.csrf_refused"
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -154,7 +172,7 @@ UNFOLD = {
             "950": "#181d47",
         }
     },
-    "LOGIN": {"form": "tenants.signing.SignIn"},
+    "ACCOUNT": {"navigation": "config.navigation.own_account"},
     "DASHBOARD_CALLBACK": "memory.admin.what_waits",
     "STYLES": ["/static/memory/admin.css"],
     "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "config.navigation.sections"},

@@ -160,6 +160,9 @@ _MODELS: dict[str, Fields] = {
     "auth.Permission": _fields(content_free="id name content_type codename"),
     "contenttypes.ContentType": _fields(content_free="id app_label model"),
     "sessions.Session": _fields(pseudonymous="session_key session_data", content_free="expire_date"),
+    "account.EmailAddress": _fields(content="email", pseudonymous="user", content_free="id verified primary"),
+    "account.EmailConfirmation": _fields(pseudonymous="key", content_free="id email_address created sent"),
+    "mfa.Authenticator": _fields(pseudonymous="user data", content_free="id type created_at last_used_at"),
 }
 
 #: Content that stands outside payloads, and why it may.
@@ -168,6 +171,7 @@ EXCEPTIONS = MappingProxyType(
         "tenants.User.first_name": "a name of our own staff; no door fills it, it comes with Django's user",
         "tenants.User.last_name": "as first_name",
         "tenants.User.email": "as first_name",
+        "account.EmailAddress.email": "no role may read or write here: the table comes with the library, mail is never sent",
     }
 )
 
@@ -232,7 +236,7 @@ REASONS = MappingProxyType(
         "memory.OutboxEntry.failure": "the type of an error, never its text",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
-        "sessions.Session.session_data": "a person's id and the tenant that they chose",
+        "sessions.Session.session_data": "a person's id, the tenant that they chose, how far a sign-in has come; a form of codes that waits for it",
     }
 )
 

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 from uuid import UUID
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
@@ -408,5 +410,6 @@ class AuditEventAdmin(ReadOnlyAdmin):
         return bytes(event.hash).hex()
 
 
-admin.site.unregister(Group)
+# Pages of libraries: groups mean nothing here, and what signs people in is nobody's to look at.
+admin.site.unregister([Group, EmailAddress, Authenticator])
 admin.site.disable_action("delete_selected")

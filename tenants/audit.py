@@ -31,6 +31,10 @@ class Action(StrEnum):
     SIGN_IN_FAILED = "session.sign_in_failed"
     SIGNED_OUT = "session.signed_out"
     PASSWORD_CHANGED = "session.password_changed"  # noqa: S105
+    SECOND_FACTOR_ADDED = "second_factor.added"
+    SECOND_FACTOR_REMOVED = "second_factor.removed"
+    RECOVERY_CODES_MADE = "second_factor.recovery_codes_made"
+    CONFIRMED_AGAIN = "session.confirmed_again"
     CHAINS_VERIFIED = "audit.verified"
     ATTRIBUTE_PUBLISHED = "attribute.published"
     POLICY_PUBLISHED = "policy.published"

@@ -51,7 +51,7 @@ class Check:
     mend: str = field(default="")
 
 
-def examine(provider: KeyProvider, *, broker: Callable[[], str]) -> Iterator[Check]:
+def examine(provider: KeyProvider, *, broker: Callable[[], str], second_factor_required: bool) -> Iterator[Check]:
     """Yield every check. `broker` returns what is wrong with the queue's broker, or nothing."""
     try:
         reason = unfit()
@@ -75,8 +75,25 @@ def examine(provider: KeyProvider, *, broker: Callable[[], str]) -> Iterator[Che
         yield _beat()
         yield from _outbox()
         yield _keys(provider)
+        yield second_factor(required=second_factor_required)
     except Error as error:
         yield Check("tables", False, type(error).__name__, "run `manage.py migrate`, then doctor again")
+
+
+def second_factor(*, required: bool) -> Check:
+    """Return whether everybody who signs in is asked for a second factor, and how many have one."""
+    with tenant_transaction(Role.FRONT, tenant=None):
+        people, having = _rows(
+            "SELECT (SELECT count(*) FROM tenants_user WHERE is_active),"
+            " (SELECT count(DISTINCT user_id) FROM mfa_authenticator WHERE type <> 'recovery_codes')"
+        )[0]
+    asked = "asked of everybody" if required else "asked only of those who set one up"
+    return Check(
+        "second factor",
+        True if required else None,
+        f"{asked}; {having} of {people} people have one",
+        "set MUNIMENT_REQUIRE_MFA=true where real people sign in",
+    )
 
 
 def uncovered_tables() -> list[str]:

@@ -1,15 +1,35 @@
-"""Signing in and out, audited on the platform's chain by user id alone: a name that was typed may be a password."""
+"""Signing in and out, audited on the platform's chain by user id alone: a name that was typed may be a password.
 
-from datetime import UTC, datetime
+The second factor is django-allauth's. Its secrets are sealed under a key that is made of the key which signs sessions, and
+so stands outside the database and its backups.
+"""
+
+import base64
+import hashlib
+from collections.abc import MutableMapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.forms import ReauthenticateForm
+from allauth.core import context
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.base.forms import ReauthenticateForm as CodeAgainForm
+from allauth.mfa.models import Authenticator
+from cryptography.fernet import Fernet, InvalidToken
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
+from unfold.widgets import UnfoldAdminPasswordInput, UnfoldAdminTextInputWidget
 
 from tenants.actors import Actor, ActorKind
 from tenants.audit import PLATFORM, Action, Event, append
 from tenants.authentication import Bound
+from tenants.errors import Missing
+from tenants.models import User
+from tenants.registry import OPERATOR
 
 failures = Bound()
 
@@ -22,21 +42,155 @@ def record(action: Action, user: UUID, **numbers: int) -> None:
     )
 
 
+def remove_second_factor(username: str) -> tuple[UUID, int]:
+    """Take away what a person proves themselves by beside the password; return who it is, and how much there was.
+
+    The operator's act. Needs `Role.FRONT`. Raises `Missing` where nobody has that name.
+    """
+    person = User.objects.filter(username=username).only("id").first()
+    if person is None:
+        raise Missing("user_unknown")
+    removed, _ = Authenticator.objects.filter(user_id=person.id).delete()
+    event = Event(
+        actor=OPERATOR,
+        action=Action.SECOND_FACTOR_REMOVED,
+        target_kind="user",
+        target_id=person.id,
+        numbers={"removed": removed},
+    )
+    append([event], chain=PLATFORM)
+    return person.id, removed
+
+
+def record_failure(now: datetime) -> None:
+    """Append a failed sign-in, up to a bound a minute, as refused keys are. Needs `Role.FRONT` or `Role.STAFF`."""
+    kept_back = failures.admit(now)
+    if kept_back is not None:
+        record(Action.SIGN_IN_FAILED, PLATFORM, not_written_before=kept_back)
+
+
+#: The session's key for when its person last gave a password or a code, as seconds since 1970.
+_CONFIRMED = "confirmed_at"
+#: What is recent: acts that hand out access ask for a password or a code that is not older.
+RECENT = timedelta(minutes=10)
+
+
+def confirm(session: MutableMapping[str, Any], now: datetime) -> None:
+    """Remember that whoever holds the session has just shown who they are."""
+    session[_CONFIRMED] = now.timestamp()
+
+
+def confirmed_recently(session: MutableMapping[str, Any], now: datetime) -> bool:
+    """Whether whoever holds the session showed who they are within `RECENT` before `now`."""
+    since = now.timestamp() - float(session.get(_CONFIRMED, 0.0))
+    return 0 <= since < RECENT.total_seconds()
+
+
 class SignIn(AuthenticationForm):
-    """The admin's sign-in form. Failures are audited up to a bound a minute, as refused keys are."""
+    """The first step: name and password. Failures are audited; a sign-in is audited when its last step is done."""
 
     def clean(self) -> dict[str, Any]:
         try:
             cleaned: dict[str, Any] = super().clean()
         except ValidationError:
-            kept_back = failures.admit(datetime.now(UTC))
-            if kept_back is not None:
-                record(Action.SIGN_IN_FAILED, PLATFORM, not_written_before=kept_back)
+            record_failure(datetime.now(UTC))
             raise
-        user = self.get_user()
-        if user is not None:
-            record(Action.SIGNED_IN, user.id)
         return cleaned
+
+
+class SecondStep(AuthenticateForm):
+    """The second step: a code of the authenticator app, or a recovery code. Failures are audited as those of the first."""
+
+    code_widget = UnfoldAdminTextInputWidget(
+        attrs={"autocomplete": "one-time-code", "inputmode": "numeric", "autofocus": True}
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["code"].widget = self.code_widget
+
+    def clean_code(self) -> str:
+        try:
+            code: str = super().clean_code()
+        except ValidationError:
+            record_failure(datetime.now(UTC))
+            raise
+        return code
+
+
+class CodeAgain(CodeAgainForm):
+    """A code once more, before an act that hands out access."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["code"].widget = SecondStep.code_widget
+
+    def clean_code(self) -> str:
+        try:
+            code: str = super().clean_code()
+        except ValidationError:
+            record_failure(datetime.now(UTC))
+            raise
+        return code
+
+
+class PasswordAgain(ReauthenticateForm):
+    """The password once more, before an act that hands out access."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password"].widget = UnfoldAdminPasswordInput(attrs={"autocomplete": "current-password"})
+        self.fields["password"].help_text = ""
+
+    def clean_password(self) -> str:
+        try:
+            password: str = super().clean_password()
+        except ValidationError:
+            record_failure(datetime.now(UTC))
+            raise
+        return password
+
+
+class Accounts(DefaultAccountAdapter):
+    """How allauth ends a sign-in here: audited, and never by making an account."""
+
+    def is_open_for_signup(self, request: Any) -> bool:
+        return False
+
+    def login(self, request: Any, user: Any) -> None:
+        super().login(request, user)
+        confirm(request.session, datetime.now(UTC))
+        record(Action.SIGNED_IN, user.id, second_factor=int(SecondFactors().is_mfa_enabled(user)))
+
+    def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
+        return not confirmed_recently(context.request.session, datetime.now(UTC))
+
+    def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        # Whoever has a second factor shows that: a password alone may be somebody else's by now.
+        methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
+        second = [each for each in methods if each["id"].startswith("mfa_")]
+        return second or methods
+
+
+class SecondFactors(DefaultMFAAdapter):
+    """How allauth keeps what proves a second factor: sealed."""
+
+    def get_totp_issuer(self) -> str:
+        return "Muniment"
+
+    def encrypt(self, text: str) -> str:
+        return _sealer().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        try:
+            return _sealer().decrypt(encrypted_text.encode()).decode()
+        except InvalidToken:
+            # Another signing key than it was sealed with: it opens nothing, and an operator takes it away.
+            raise self.validation_error("incorrect_code") from None
+
+
+def _sealer() -> Fernet:
+    return Fernet(base64.urlsafe_b64encode(hashlib.sha256(b"second factor\0" + settings.SECRET_KEY.encode()).digest()))
 
 
 class PasswordChange(AdminOwnPasswordChangeForm):

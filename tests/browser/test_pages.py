@@ -32,7 +32,17 @@ class Desk:
     page: Any
     site: Site
     complaints: list[str] = field(default_factory=list)
-    answers: dict[str, int] = field(default_factory=dict)
+
+    def complain(self, words: str) -> None:
+        self.complaints.append(f"{self.page.url}: {words}")
+
+    def hear(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.complain(said.text)
+
+    def watch(self, sent: Any) -> None:
+        if not sent.url.startswith((self.site.url, "data:", "blob:")):
+            self.complain(f"asked another machine: {sent.url}")
 
     def open(self, path: str, *, status: int = 200) -> str:
         """Open a page and return its source as it was sent."""
@@ -62,17 +72,10 @@ def desk_of(browser: Any, site: Site, person: Person | None = None) -> Desk:
     )
     page = context.new_page()
     desk = Desk(page, site)
-    page.on(
-        "console", lambda said: said.type in ("error", "warning") and desk.complaints.append(f"{page.url}: {said.text}")
-    )
-    page.on("pageerror", lambda error: desk.complaints.append(f"{page.url}: {error}"))
-    page.on("requestfailed", lambda sent: desk.complaints.append(f"{page.url}: failed {sent.url}"))
-    page.on(
-        "request",
-        lambda sent: (
-            sent.url.startswith((site.url, "data:", "blob:")) or desk.complaints.append(f"left the machine: {sent.url}")
-        ),
-    )
+    page.on("console", desk.hear)
+    page.on("pageerror", lambda error: desk.complain(str(error)))
+    page.on("requestfailed", lambda sent: desk.complain(f"failed: {sent.url}"))
+    page.on("request", desk.watch)
     if person is not None:
         desk.open("/admin/login/")
         page.fill("input[name=username]", person.username)

@@ -576,6 +576,27 @@ def sign_in_and_look(world: World) -> None:
     assert client.post("/admin/logout/").status_code in (200, 302)
 
 
+def sign_in_by_two_steps(world: World) -> None:
+    """A member sets up a second factor, signs in by it, by a recovery code, and takes it away."""
+    from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
+
+    person = world.here.person(MemberRole.REVIEWER)
+    client = person.signed_in()
+    page = client.get("/admin/second-factor/app/").content.decode()
+    secret = page.partition('class="m-secret">')[2][:32]
+    code = format_hotp_value(hotp_value(secret, list(yield_hotp_counters_from_time())[1]))
+    assert client.post("/admin/second-factor/app/", {"code": code}).status_code == 302
+    recovery = re.findall(r"<li>(\d{8})</li>", client.get("/admin/second-factor/codes/").content.decode())
+    for each in (code, recovery[0]):
+        client = Client()
+        answer = client.post("/admin/login/", {"username": person.username, "password": person.password})
+        assert answer["Location"] == "/admin/login/code/"
+        assert client.post("/admin/login/code/", {"code": each}).status_code == 302
+        assert client.get("/admin/").status_code == 200
+    assert client.post("/admin/second-factor/codes/new/").status_code == 302
+    assert client.post("/admin/second-factor/app/remove/").status_code == 302
+
+
 #: What members see of memory and its rules.
 METADATA = (
     *("memory/subject", "memory/episode", "memory/factkey", "memory/fact", "memory/evidence", "memory/belief"),
@@ -640,7 +661,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode,
         propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, repeat_a_request, record_a_refusal, foresee,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
-        be_refused_with_a_wrong_key, sign_in_and_look, look_at_memory, choose_between_tenants, operate,
+        be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip
 

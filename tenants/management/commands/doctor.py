@@ -31,7 +31,8 @@ class Command(OperatorCommand):
         super().handle(*args, **options)
 
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        checks = list(examine(secrets.provider(), broker=_wrong_with_broker))
+        required = settings.ENVIRONMENT.require_mfa
+        checks = list(examine(secrets.provider(), broker=_wrong_with_broker, second_factor_required=required))
         return {
             "well": all(check.ok is not False for check in checks),
             "checks": [

@@ -1,0 +1,164 @@
+"""Pages of signing in: the first step, the second, and what a person may do about their own second factor.
+
+The acts are django-allauth's; here they get our look and their entries in the audit chain. They run as `Role.FRONT`: no
+other role reads what proves a second factor.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from allauth.account.utils import perform_login
+from allauth.account.views import ReauthenticateView
+from allauth.mfa.base.views import AuthenticateView, IndexView
+from allauth.mfa.base.views import ReauthenticateView as CodeAgainView
+from allauth.mfa.recovery_codes.views import GenerateRecoveryCodesView, ViewRecoveryCodesView
+from allauth.mfa.totp.views import ActivateTOTPView, DeactivateTOTPView
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.urls import path, reverse
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from tenants.audit import Action
+from tenants.signing import CodeAgain, PasswordAgain, SecondStep, SignIn, confirm, record
+
+
+class _Ours:
+    """A page of allauth's in the admin's frame."""
+
+    title = ""
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        given: dict[str, Any] = super().get_context_data(**kwargs)  # type: ignore[misc]
+        return {**admin.site.each_context(self.request), "title": self.title, **given}  # type: ignore[attr-defined]
+
+
+class FirstStep(LoginView):
+    """Name and password; then the second step where the person has one."""
+
+    form_class = SignIn
+    authentication_form = SignIn
+    template_name = "admin/login.html"
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.method in ("GET", "HEAD") and admin.site.has_permission(request):
+            return HttpResponseRedirect(reverse("admin:index"))
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        given = super().get_context_data(**kwargs)
+        ours = {"title": "Sign in", "app_path": self.request.get_full_path()}
+        return {**admin.site.each_context(self.request), **given, **ours}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer: HttpResponse = perform_login(
+            self.request, form.get_user(), email_verification="none", redirect_url=self.get_success_url()
+        )
+        return answer
+
+
+class SecondStepPage(_Ours, AuthenticateView):
+    """A code of the app, or a recovery code, before the sign-in is done."""
+
+    title = "Sign in: second step"
+    form_class = SecondStep
+
+
+class _Again(_Ours):
+    """Shows who they are once more; what was asked for goes on from there."""
+
+    code_wanted = False
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(code_wanted=self.code_wanted, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        confirm(self.request.session, datetime.now(UTC))  # type: ignore[attr-defined]
+        record(Action.CONFIRMED_AGAIN, self.request.user.id)  # type: ignore[attr-defined]
+        answer: HttpResponse = super().form_valid(form)  # type: ignore[misc]
+        return answer
+
+
+class PasswordAgainPage(_Again, ReauthenticateView):
+    """By the password: for whoever has no second factor."""
+
+    title = "Show that it is you"
+    form_class = PasswordAgain
+
+
+class CodeAgainPage(_Again, CodeAgainView):
+    """By a code."""
+
+    title = "Show that it is you"
+    form_class = CodeAgain
+    code_wanted = True
+
+
+class Overview(_Ours, IndexView):
+    """What a person has, and what they may do about it."""
+
+    title = "Second factor"
+
+
+class Enrol(_Ours, ActivateTOTPView):
+    """An authenticator app: scan, type the code, done."""
+
+    title = "Set up an authenticator app"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(required=settings.ENVIRONMENT.require_mfa, **kwargs)
+
+    def get_form(self, form_class: Any = None) -> Any:
+        form = super().get_form(form_class)
+        form.fields["code"].widget = UnfoldAdminTextInputWidget(
+            attrs={"autocomplete": "one-time-code", "inputmode": "numeric"}
+        )
+        return form
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer: HttpResponse = super().form_valid(form)
+        record(Action.SECOND_FACTOR_ADDED, self.request.user.id)  # type: ignore[union-attr]
+        return answer
+
+
+class Remove(_Ours, DeactivateTOTPView):
+    """Takes the app away, and the recovery codes with it."""
+
+    title = "Remove the authenticator app"
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer: HttpResponse = super().form_valid(form)
+        record(Action.SECOND_FACTOR_REMOVED, self.request.user.id)  # type: ignore[union-attr]
+        return answer
+
+
+class RecoveryCodes(_Ours, ViewRecoveryCodesView):
+    """The recovery codes: shown once."""
+
+    title = "Recovery codes"
+
+
+class NewRecoveryCodes(_Ours, GenerateRecoveryCodesView):
+    """New recovery codes; the former ones end."""
+
+    title = "New recovery codes"
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer: HttpResponse = super().form_valid(form)
+        record(Action.RECOVERY_CODES_MADE, self.request.user.id)  # type: ignore[union-attr]
+        return answer
+
+
+#: By the names under which allauth looks for them.
+urlpatterns = [
+    path("login/", FirstStep.as_view(), name="account_login"),
+    path("login/code/", SecondStepPage.as_view(), name="mfa_authenticate"),
+    path("again/", PasswordAgainPage.as_view(), name="account_reauthenticate"),
+    path("again/code/", CodeAgainPage.as_view(), name="mfa_reauthenticate"),
+    path("second-factor/", Overview.as_view(), name="mfa_index"),
+    path("second-factor/app/", Enrol.as_view(), name="mfa_activate_totp"),
+    path("second-factor/app/remove/", Remove.as_view(), name="mfa_deactivate_totp"),
+    path("second-factor/codes/", RecoveryCodes.as_view(), name="mfa_view_recovery_codes"),
+    path("second-factor/codes/new/", NewRecoveryCodes.as_view(), name="mfa_generate_recovery_codes"),
+]
