@@ -129,11 +129,12 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
     numbers = {"class": sensitivity, **detecting.counted(detected)}
     if screened.replaced:
         numbers["replaced"] = sum(screened.replaced.values())
-    reasons = ("credentials_replaced",) if screened.replaced else ()
-    if quarantined:
-        reasons += ("quarantined",)
     writing.note(Action.EPISODE_RECORDED, "episode", episode, reason=verdict.reasons[0], numbers=numbers)
-    writing.came_to("accept", (*verdict.reasons, *reasons))
+    writing.came_to("accept", verdict.reasons)
+    if screened.replaced:
+        writing.came_to("accept", reasons=("credentials_replaced",))
+    if quarantined:
+        writing.came_to("accept", reasons=("quarantined",))
     if about is not None:
         writing.subjects = {about.id: about}
     return EpisodeKept(
