@@ -215,6 +215,20 @@ class Lifetimes(Document):
     contract: _ByClass = Field(default_factory=dict)
 
 
+_Tokens = Annotated[int, Field(ge=1, le=10**12)]
+
+
+class ModelUse(Document):
+    """What may be sent to a model that reads episodes, where the operator has set one up: content up to a class.
+
+    The tokens of a day and of a month (of UTC) bound it further; the operator's own bounds hold besides.
+    """
+
+    up_to: SensitivityWord
+    tokens_per_day: _Tokens | None = None
+    tokens_per_month: _Tokens | None = None
+
+
 class PolicyDocument(Document):
     """A tenant's policy. Everything in it is checked when it is built; `decide` only walks it."""
 
@@ -227,6 +241,8 @@ class PolicyDocument(Document):
     lifetimes: Lifetimes
     review_after: LifetimeText = Lifetime("P1Y")
     receipts: Literal["relaxed", "strict"] = "relaxed"
+    #: A policy that says nothing of a model lets nothing be sent to one.
+    model: ModelUse | None = None
     rules: Annotated[tuple[Rule, ...], Field(max_length=500), AfterValidator(_distinct)]
 
     _by_pair: dict[tuple[Basis, Sensitivity], Lifetime] = PrivateAttr(default_factory=dict)
@@ -239,6 +255,11 @@ class PolicyDocument(Document):
         ):
             for sensitivity, lifetime in by_class.items():
                 self._by_pair[basis, sensitivity] = lifetime
+
+    @model_serializer(mode="wrap")
+    def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is not said leaves the digests of policies as they were.
+        return {name: value for name, value in write(self).items() if name != "model" or value is not None}
 
     def lifetime(self, basis: Basis, sensitivity: Sensitivity) -> Lifetime | None:
         """Return how long this class may be kept on this basis, or None where the policy does not say."""

@@ -55,6 +55,33 @@ def test_what_is_not_said_is_the_careful_choice() -> None:
     assert policy.review_after == Lifetime("P1Y")
 
 
+def test_a_policy_that_says_nothing_of_a_model_lets_nothing_be_sent_to_one() -> None:
+    silent, said = policy_document(DATA), policy_document(changed(model={"up_to": "internal", "tokens_per_day": 9_000}))
+    assert silent.model is None
+    # Versions that were published before there was such a field keep their digest.
+    assert "model" not in silent.document()
+    assert said.model is not None
+    assert (said.model.up_to, said.model.tokens_per_day, said.model.tokens_per_month) == (
+        Sensitivity.INTERNAL,
+        9_000,
+        None,
+    )
+    assert policy_document(said.document()) == said
+
+
+@pytest.mark.parametrize(
+    ("model", "error"),
+    [
+        ({}, ("policy.model.up_to", "missing")),
+        ({"up_to": "secret"}, ("policy.model.up_to", "not_in_enum")),
+        ({"up_to": "public", "tokens_per_day": 0}, ("policy.model.tokens_per_day", "too_small")),
+        ({"up_to": "public", "url": "x"}, ("policy.model.url", "unknown_field")),
+    ],
+)
+def test_what_a_policy_says_of_a_model_is_checked(model: Any, error: tuple[str, str]) -> None:
+    assert errors(changed(model=model)) == [error]
+
+
 def test_a_pair_that_is_left_out_has_no_lifetime() -> None:
     policy = policy_document(DATA)
     assert policy.lifetime(Basis.SESSION, Sensitivity.PUBLIC) == Lifetime("P30D")
