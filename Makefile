@@ -8,6 +8,8 @@ PY := .venv/bin/python
 PYTHON ?=
 # What pytest is given: make test ARGS="tests/memory -k retract"
 ARGS ?=
+# What make run installs besides: make run EXTRAS="llm pii"
+EXTRAS ?=
 
 # The first Python that is new enough makes .venv; afterwards .venv's own looks after it.
 define install
@@ -18,10 +20,10 @@ define install
 endef
 
 .run-packages:
-	$(call install,run)
+	$(call install,run $(EXTRAS))
 
 .dev-packages:
-	$(call install,dev)
+	$(call install,dev $(EXTRAS))
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -59,13 +61,16 @@ docs: .dev-packages ## The documents name what is there
 bench: .dev-packages ## Measure, side by side with others; writes benchmarks/results.json
 	@$(PY) -m benchmarks $(ARGS)
 
-lock: .run-packages ## Resolve the dependencies anew into both locks
+lock: .run-packages ## Resolve the dependencies anew into all locks
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(PY) -m venv "$$fresh/venv"; "$$fresh/venv/bin/python" -m pip install -qq --disable-pip-version-check uv; \
 	resolve() { UV_SYSTEM_CERTS=1 "$$fresh/venv/bin/python" -m uv pip compile --quiet --universal --python-version 3.11 \
 	  --no-emit-index-url --no-emit-find-links --generate-hashes --custom-compile-command "make lock" "$$@"; }; \
 	resolve pyproject.toml --output-file requirements.lock $(ARGS); \
-	resolve pyproject.toml --extra test --extra check --constraint requirements.lock --output-file requirements-dev.lock $(ARGS)
+	resolve pyproject.toml --extra test --extra check --constraint requirements.lock --output-file requirements-dev.lock $(ARGS); \
+	for extra in llm pii; do \
+	  resolve pyproject.toml --extra $$extra --constraint requirements.lock --constraint requirements-dev.lock --output-file requirements-$$extra.lock $(ARGS); \
+	done
 
 clean: ## Remove .venv and caches; the data folder stays
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .static build

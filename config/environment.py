@@ -7,6 +7,8 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from memory.extraction.model import Configuration
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -29,6 +31,14 @@ class Environment(BaseSettings):
     secure_cookies: bool = False
     trusted_origins: str = ""
     require_mfa: bool = False
+    extractor_model: str = ""
+    extractor_key: str = Field(default="", repr=False)
+    extractor_key_file: Path | None = None
+    extractor_output: Literal["tool", "schema"] = "tool"
+    extractor_seconds: int = Field(default=40, ge=1, le=80)
+    extractor_output_tokens: int = Field(default=4000, ge=100, le=100_000)
+    extractor_tokens_per_day: int = Field(default=200_000, ge=0)
+    extractor_tokens_per_month: int = Field(default=3_000_000, ge=0)
 
     @property
     def key_folder(self) -> Path:
@@ -43,6 +53,23 @@ class Environment(BaseSettings):
                 return "unset-and-refused-by-the-server"
             return default.read_text(encoding="utf-8").strip()
         return self.secret_file.read_text(encoding="utf-8").strip()
+
+    def extractor(self) -> Configuration | None:
+        """Return which model reads episodes, or None where none is named. Raises NotConfigured for another form of name."""
+        if not self.extractor_model:
+            return None
+        key = self.extractor_key
+        if self.extractor_key_file is not None:
+            key = self.extractor_key_file.read_text(encoding="utf-8").strip()
+        return Configuration(
+            self.extractor_model,
+            key=key,
+            seconds=self.extractor_seconds,
+            output=self.extractor_output,
+            output_tokens=self.extractor_output_tokens,
+            tokens_per_day=self.extractor_tokens_per_day or None,
+            tokens_per_month=self.extractor_tokens_per_month or None,
+        )
 
     def database(self) -> dict[str, Any]:
         """Return Django's description of the database this process logs in to.

@@ -1,6 +1,7 @@
-"""Makes `.venv` as the locks say: `python -I config/install.py run|dev`. Standard library only.
+"""Makes `.venv` as the locks say: `python -I config/install.py run|dev [EXTRA …]`. Standard library only.
 
-A stamp holds the checksum of the lock that was installed, so that the next start skips it.
+A stamp holds the checksum of the lock that was installed, so that the next start skips it. An extra that was installed
+once is kept as its lock says, whether it is named again or not.
 """
 
 import fcntl
@@ -14,7 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-LOCKS = {"run": ROOT / "requirements.lock", "dev": ROOT / "requirements-dev.lock"}
+EXTRAS = ("llm", "pii")
+LOCKS = {
+    "run": ROOT / "requirements.lock",
+    "dev": ROOT / "requirements-dev.lock",
+    **{extra: ROOT / f"requirements-{extra}.lock" for extra in EXTRAS},
+}
 #: They would send an installation somewhere else than into .venv.
 ELSEWHERE = frozenset(
     {"PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV"}
@@ -22,8 +28,11 @@ ELSEWHERE = frozenset(
 )
 
 
-def main(which: str) -> int:
-    """Install what `which` needs unless it is there; return the exit code."""
+def main(which: str, *extras: str) -> int:
+    """Install what `which` and the extras need unless it is there; return the exit code."""
+    unknown = [extra for extra in extras if extra not in EXTRAS]
+    if unknown:
+        return _refuse(f"no such extra: {' '.join(unknown)}; there are {' and '.join(EXTRAS)}")
     with open(__file__, "rb") as ourselves:
         # Two first starts at once would install into each other.
         fcntl.flock(ourselves, fcntl.LOCK_EX)
@@ -33,24 +42,29 @@ def main(which: str) -> int:
             if _call(sys.executable, "-m", "venv", str(VENV)) != 0:
                 shutil.rmtree(VENV, ignore_errors=True)
                 return _refuse("python3 -m venv failed; your system may keep it in a package of its own (python3-venv)")
-        elif _is_stamped(which):
-            return 0
-        lock = LOCKS[which]
-        print(f"muniment: installing the packages of {lock.name}", flush=True)
-        options = [
-            "-qq",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--require-hashes",
-            "--requirement",
-            str(lock),
-        ]
-        if _call(str(PYTHON), "-m", "pip", "install", *options) != 0:
-            return _refuse(f"pip could not install the packages of {lock.name}")
-        # The development lock holds the other one.
-        for name in LOCKS if which == "dev" else [which]:
-            _stamp(name).write_text(_checksum(name))
+        wanted = [which, *(extra for extra in EXTRAS if extra in extras or _stamp(extra).is_file())]
+        for name in wanted:
+            if not _is_stamped(name) and not _installed(name):
+                return _refuse(f"pip could not install the packages of {LOCKS[name].name}")
     return 0
+
+
+def _installed(name: str) -> bool:
+    print(f"muniment: installing the packages of {LOCKS[name].name}", flush=True)
+    options = [
+        "-qq",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--require-hashes",
+        "--requirement",
+        str(LOCKS[name]),
+    ]
+    if _call(str(PYTHON), "-m", "pip", "install", *options) != 0:
+        return False
+    # The development lock holds that of a run.
+    for each in ("run", "dev") if name == "dev" else (name,):
+        _stamp(each).write_text(_checksum(each))
+    return True
 
 
 def _is_stamped(which: str) -> bool:
@@ -84,4 +98,4 @@ def _refuse(line: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -572,6 +572,24 @@ def _port(environ: Mapping[str, str]) -> int:
     return int(named)
 
 
+def _check_model() -> None:
+    """Refuse to begin where a model is to read episodes and cannot. Imports nothing of a provider's."""
+    from config.environment import Environment
+    from memory.extraction.model import HOW_TO_INSTALL, NotConfigured, is_installed
+
+    try:
+        configuration = Environment().extractor()
+    except (NotConfigured, OSError) as error:
+        wrong = (
+            "MUNIMENT_EXTRACTOR_KEY_FILE cannot be read"
+            if isinstance(error, OSError)
+            else f"MUNIMENT_EXTRACTOR_MODEL: {error}"
+        )
+        raise Refused(wrong) from None
+    if configuration is not None and not is_installed(configuration.named.family):
+        raise Refused(HOW_TO_INSTALL)
+
+
 def main(arguments: list[str]) -> int:
     """Run one command; return its exit code."""
     parser = argparse.ArgumentParser(
@@ -593,6 +611,7 @@ def main(arguments: list[str]) -> int:
             return 0
         if chosen.with_parent:
             end_with_parent(signal.SIGTERM)
+        _check_model()
         return Copy(home, _port(os.environ), os.environ).serve(demo_only=chosen.command == "demo")
     except Refused as refused:
         print(f"muniment: {refused}", file=sys.stderr)

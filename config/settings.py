@@ -77,6 +77,8 @@ DATABASES = {"default": ENVIRONMENT.database()}
 DOORBELL = "config.celery.ring"
 # Who does the work of each topic, those that audit last: `memory.outbox` knows none of them.
 OUTBOX_HANDLERS = {"ledger.check": "memory.checking.check", "consent.withdrawn": "memory.endings.end_unconsented"}
+# Which model reads episodes where the tenant's policy lets it; None: none does.
+MODEL_EXTRACTOR = ENVIRONMENT.extractor()
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"

@@ -308,3 +308,33 @@ class OutboxEntry(Named):
     class Meta:
         db_table = "memory_outboxentry"
         verbose_name_plural = "outbox entries"
+
+
+class ModelBudget(Named):
+    """What a tenant has spent, or set aside, of a model's tokens: of the day and the month (of UTC) that it names."""
+
+    tenant = Link(Tenant)
+    day = models.DateField()
+    day_tokens = models.BigIntegerField()
+    month = models.DateField()
+    month_tokens = models.BigIntegerField()
+
+    class Meta:
+        db_table = "memory_modelbudget"
+
+
+class ModelSpending(Named):
+    """What questions to a model came to on one day (of UTC), by model and outcome. `cost` in millionths of a US dollar."""
+
+    tenant = Link(Tenant)
+    day = models.DateField()
+    model = models.TextField()
+    outcome = models.TextField()
+    calls = models.BigIntegerField()
+    tokens_in = models.BigIntegerField()
+    tokens_out = models.BigIntegerField()
+    milliseconds = models.BigIntegerField()
+    cost = models.BigIntegerField()
+
+    class Meta:
+        db_table = "memory_modelspending"

@@ -150,6 +150,10 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id target_id",
         content_free="tenant topic state attempts due_at created_at done_at failure",
     ),
+    "memory.ModelBudget": _fields(content_free="id tenant day day_tokens month month_tokens"),
+    "memory.ModelSpending": _fields(
+        content_free="id tenant day model outcome calls tokens_in tokens_out milliseconds cost"
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -234,6 +238,8 @@ REASONS = MappingProxyType(
         "memory.IdempotencyRecord.request_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.outcome": "ids and codes; the answer is rendered anew from rows",
         "memory.OutboxEntry.failure": "the type of an error, never its text",
+        "memory.ModelSpending.model": "the operator's name of a model",
+        "memory.ModelSpending.outcome": "a code",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose, how far a sign-in has come; a form of codes that waits for it",

@@ -52,6 +52,7 @@ class Action(StrEnum):
     CONSENT_WITHDRAWN = "consent.withdrawn"
     SUBJECT_NAMED = "subject.named"
     EPISODE_RECORDED = "episode.recorded"
+    EPISODE_SENT = "episode.sent_to_model"
     FACT_WRITTEN = "fact.written"
     FACT_IMPORTED = "fact.imported"
     FACT_CORRECTED = "fact.corrected"

@@ -540,6 +540,28 @@ def platform_entries(world: World) -> int:
     return row[0] if row else 0
 
 
+def ask_a_model(world: World) -> None:
+    """Set tokens aside and count them, on a first day and on another one; operators see what it came to."""
+    from memory.extraction.model import Use
+    from memory.spending import EpisodeMeter, today
+    from policies.vocabulary import Sensitivity
+
+    model = f"model-{uuid4().hex[:8]}"
+    meter = EpisodeMeter(
+        world.agent.actor, uuid4(), model=model, ceiling=Sensitivity.INTERNAL, per_day=10**9, per_month=10**9
+    )
+    for _ in range(2):
+        meter.reserve(100, masked=1)
+        meter.settle(100, Use(model, "answered", 60, 20, 0.1, 7))
+        world.age(
+            "UPDATE memory_modelbudget SET day = day - 40, month = (month - interval '2 months')::date"
+            " WHERE tenant_id = %s", world.tenant
+        )  # fmt: skip
+    with tenant_transaction(Role.FRONT, tenant=None):
+        (spent,) = (each for each in today() if each.model == model)
+    assert (spent.calls, spent.tokens_in, spent.tokens_out, spent.cost) == (2, 120, 40, 14)
+
+
 #: What the history of a row tells first: why it is there.
 HISTORIES = {"tenant": "tenant.created", "agent": "agent.created", "membership": "member.added"}
 
@@ -661,7 +683,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode,
         propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, repeat_a_request, record_a_refusal, foresee,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
-        be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
+        ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip
 

@@ -48,6 +48,13 @@ def test_every_audit_action_is_explained_and_nothing_else_is() -> None:
     assert sources.enum_values("tenants/audit.py", "Action") == _first_words("Audit actions")
 
 
+def test_every_failure_of_a_model_is_explained_with_whether_it_is_tried_again() -> None:
+    from memory.extraction.model import FAILURES
+
+    told = {row[0].strip("`"): row[1] for row in table_under(CODES, "Extraction by a model") if len(row) == 3}
+    assert told == {code: "yes" if again else "no" for code, again in FAILURES.items()}
+
+
 def test_every_detector_is_listed_in_its_group_and_nothing_else_is() -> None:
     from policies.detection import DETECTORS
 

@@ -130,6 +130,7 @@ DOORS = {
     "memory/outbox.py": {"outboxentry"},
     "memory/checking.py": {"factkey"},
     "memory/endings.py": {"fact"},
+    "memory/spending.py": {"modelbudget", "modelspending"},
 }
 _WRITES = re.compile(
     r"\b(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE|COPY)\s+memory_(\w+)", re.IGNORECASE

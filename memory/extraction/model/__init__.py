@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from memory.extraction.model import provider
 from memory.extraction.model.prompt import INSTRUCTIONS, AnswerInvalid, Prompt
-from memory.extraction.model.provider import Named, NotConfigured, NotInstalled, Reply, named
+from memory.extraction.model.provider import Named, NotConfigured, NotInstalled, Reply, is_installed, named
 from memory.extraction.protocol import AttributeSlice, EpisodeText, ExtractionFailed, Proposal
 from policies.vocabulary import Sensitivity
 
@@ -27,6 +27,7 @@ __all__ = [
     "ModelExtractor",
     "NotConfigured",
     "Use",
+    "is_installed",
 ]
 
 #: Changes with the prompt and with how answers are read: it stands in the provenance of what is extracted.
