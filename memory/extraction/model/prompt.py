@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from memory.extraction.protocol import AttributeSlice, EpisodeText, Evidence, Proposal
 from policies.detection import Finding, Group, Known, detect, findings_in, masks
@@ -45,6 +45,11 @@ a stored one again. For "update" and "no_change" give the id of the stored value
 8. A placeholder such as \u2039EMAIL 1\u203a stands for words that you may not see. Copy it as it is, in evidence and in value."""
 
 
+_SIMPLE: list[JsonValue] = [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
+#: Any value, in words that every provider takes for a schema; what is valid is checked here.
+_ANY: dict[str, JsonValue] = {"anyOf": [*_SIMPLE, {"type": "array", "items": {"anyOf": _SIMPLE}}, {"type": "object"}]}
+
+
 class Said(BaseModel):
     """One value that the model read in the episode."""
 
@@ -57,7 +62,7 @@ class Said(BaseModel):
         default=None, description="The id of the stored value that is repeated or replaced"
     )
     change: Literal["new", "update", "no_change"]
-    value: Any = Field(description="The value, valid against the attribute's schema")
+    value: Any = Field(description="The value, valid against the attribute's schema", json_schema_extra=_ANY)
     valid_from: str | None = Field(default=None, description="ISO 8601, where the episode says since when")
     confidence: float = Field(description="From 0 to 1")
 
