@@ -7,17 +7,17 @@ content, through `memory.sight.show`, for the reviewer who asks.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 
 from memory import remember, sight, timeline
-from memory.legible import Piece, pieces
+from memory.legible import Piece, compared, pieces
 from memory.models import (
     Belief,
     Candidate,
@@ -37,6 +37,7 @@ from tenants.actors import Actor, MemberRole
 from tenants.admin import AuditEventAdmin, MetadataAdmin, instant, link_to, one_of, standing, words, yes
 from tenants.errors import Missing
 from tenants.isolation import Role, assume
+from tenants.models import Agent
 
 _CLASSES = {int(each): each.label for each in Sensitivity}
 _BASES = words(*(each.value for each in Basis))
@@ -82,6 +83,7 @@ def writer(row: Any) -> str:
     return f"{row.writer_kind} {str(row.writer_id)[-8:]}"
 
 
+_SAID_SHOWN = 100
 #: What the state of a stretch is called, and how its bar looks.
 _STATES = {
     "now": ("holds now", "now"),
@@ -101,8 +103,27 @@ def _label(stretch: sight.Stretch) -> str:
     return f"‹value: {Sensitivity(stretch.sensitivity).label}›"
 
 
+def _instant_asked(request: HttpRequest, name: str) -> tuple[datetime | None, str]:
+    """Return the instant of a query, as UTC where it names no zone, and what is wrong with it."""
+    text = request.GET.get(name, "")
+    if not text:
+        return None, ""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None, "That is no instant: write it as 2026-06-04 or 2026-06-04T10:00."
+    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    if not _EARLIEST < found < _LATEST:
+        return None, "That instant is out of bounds."
+    return found, ""
+
+
+_EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+
 def _span(stretch: sight.Stretch, label: str) -> timeline.Span:
     return timeline.Span(
+        recorded_at=stretch.recorded_at,
         lane=stretch.attribute,
         label=label,
         style=_STATES[stretch.state][1],
@@ -133,9 +154,12 @@ class SubjectAdmin(MetadataAdmin):
         if object_id is None or tenant is None or not self.has_view_permission(request):
             raise PermissionDenied
         subject = self.get_object(request, object_id)
-        found = sight.stretches(tenant, subject.id)
+        known_at, problem = _instant_asked(request, "known_at")
+        found = sight.stretches(tenant, subject.id, known_at=known_at)
         more, found = len(found) > sight.SHOWN, found[: sight.SHOWN]
         shown = [(stretch, _label(stretch), _STATES[stretch.state]) for stretch in found]
+        facts = [each.fact for each in found if each.fact is not None]
+        spans = [_span(each, label) for each, label, _ in shown]
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -143,13 +167,19 @@ class SubjectAdmin(MetadataAdmin):
             "subject": subject,
             "shown": shown,
             "more": more,
-            "drawing": timeline.draw([_span(each, label) for each, label, _ in shown], now=datetime.now(UTC)),
+            "drawing": timeline.draw(spans, now=datetime.now(UTC), known_at=known_at),
+            "known_at": known_at,
+            "problem": problem,
+            "figures": sight.figures(tenant, subject.id, facts),
+            "facts": len(set(facts)),
+            "current": sum(each.state == "now" for each in found),
             "consents": Consent.objects.filter(subject_id=subject.id).order_by("-id")[:20],
             "candidates": Candidate.objects.filter(subject_id=subject.id, state__in=("asked", "buffered"))
             .select_related("attribute")
             .order_by("-id")[:20],
+            "episodes": Episode.objects.filter(subject_id=subject.id).order_by("-id")[:10],
         }
-        return TemplateResponse(request, "admin/memory/subject.html", context)
+        return TemplateResponse(request, "admin/memory/subject.html", context, status=400 if problem else 200)
 
     @admin.display(description="name")
     def key_masked(self, subject: Subject) -> str:
@@ -183,6 +213,27 @@ class FactKeyAdmin(MetadataAdmin):
         *(instant("newest_at"), "chain_no"),
     )
 
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show everything that was said under a key, and every stretch that was ever believed."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if object_id is None or not self.has_view_permission(request):
+            raise PermissionDenied
+        key = self.get_object(request, object_id)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": str(key),
+            "key": key,
+            "attribute": key.attribute,
+            "evidence": Evidence.objects.filter(key_id=key.id).order_by("-valid_from", "-id")[:_SAID_SHOWN],
+            "beliefs": Belief.objects.filter(key_id=key.id).order_by("-believed_from", "-valid_from")[:_SAID_SHOWN],
+            "most": _SAID_SHOWN,
+        }
+        return TemplateResponse(request, "admin/memory/factkey.html", context)
+
     @admin.display(description="attribute")
     def attribute_name(self, key: FactKey) -> str:
         name: str = key.attribute.name
@@ -211,8 +262,26 @@ class FactAdmin(MetadataAdmin):
     fields: Sequence[Any] = (
         *("id", _KEY, _SUBJECT, "value_masked", _RULES, _POLICY, yes("confirmed"), "confidence", "evidence_count"),
         *_GOVERNED,
-        *(instant("review_at"), instant("ended_at"), "ended_by", instant("created_at")),
+        *(instant("review_at"), instant("ended_at"), "ended_by", instant("created_at"), "seen_by_whom"),
     )
+
+    @admin.display(description="who saw it")
+    def seen_by_whom(self, fact: Fact) -> str:
+        """Who read it, as the receipts tell: one look-up."""
+        found = sight.readers(fact.tenant_id, fact.id)
+        if not found:
+            return "nobody, as far as receipts tell"
+        rows = format_html_join(
+            "",
+            '<li>{} <strong>{}</strong>: {} read{}, last <time class="instant" datetime="{}">{}</time></li>',
+            (
+                (each.kind, each.name or str(each.id)[-8:], each.reads, "" if each.reads == 1 else "s",
+                 each.last.isoformat(), f"{each.last:%Y-%m-%d %H:%M:%S}")
+                for each in found
+            ),
+        )  # fmt: skip
+        receipts = f"{reverse('admin:memory_receipt_changelist')}?fact={fact.id}"
+        return format_html('<ul>{}</ul><a href="{}">Receipts</a>', rows, receipts)
 
     @admin.display(description="attribute")
     def attribute_name(self, fact: Fact) -> str:
@@ -309,7 +378,7 @@ class CandidateAdmin(MetadataAdmin):
         one_of("state", words("asked", "buffered", "accepted", "promoted", "rejected", "expired")),
         _BY_CLASS,
     )
-    list_select_related = ("attribute",)
+    list_select_related = ("attribute", "policy_version")
 
     def get_urls(self) -> list[Any]:
         return [
@@ -364,6 +433,9 @@ class CandidateAdmin(MetadataAdmin):
             told = _DENIED.get(outcome.code, f"Nothing was decided: {outcome.code}.")
             return self._page(request, candidate, problem=told, status=outcome.status)
         messages.success(request, f"{candidate} was {'confirmed' if decision == 'confirm' else 'rejected'}.")
+        following = sight.next_waiting(candidate.tenant_id, candidate.id)
+        if following is not None:
+            return HttpResponseRedirect(reverse("admin:memory_candidate_change", args=[following]))
         return HttpResponseRedirect(f"{reverse('admin:memory_candidate_changelist')}?state=asked")
 
     def _require_reviewer(self, request: HttpRequest) -> None:
@@ -380,24 +452,61 @@ class CandidateAdmin(MetadataAdmin):
         problem: str = "",
         status: int = 200,
     ) -> HttpResponse:
-        sayings = list(CandidateSaying.objects.filter(candidate_id=candidate.id).order_by("-id")[:_SAYINGS_SHOWN])
+        tenant = candidate.tenant_id
+        sayings = list(
+            CandidateSaying.objects.filter(candidate_id=candidate.id)
+            .select_related("consent")
+            .order_by("-id")[:_SAYINGS_SHOWN]
+        )
         clear = {each.saying: each for each in shown.sources} if shown is not None else {}
+        writers = dict(Agent.objects.filter(id__in={each.writer_id for each in sayings}).values_list("id", "name"))
+        episodes = Episode.objects.in_bulk({each.episode_id for each in sayings if each.episode_id is not None})
         provenance = [
-            (saying, *_evidence(clear.get(saying.id)), Sensitivity(saying.sensitivity).label) for saying in sayings
+            _Said(
+                saying,
+                *_evidence(clear.get(saying.id)),
+                Sensitivity(saying.sensitivity).label,
+                writers.get(saying.writer_id, str(saying.writer_id)[-8:]),
+                episodes.get(saying.episode_id),
+            )
+            for saying in sayings
         ]
+        waits = candidate.state in _WAITING
+        held = sight.held(tenant, candidate.id) if waits else None
+        value = None if shown is None else shown.value
+        former = None if shown is None else shown.held
+        before, after = (
+            compared(former, value)
+            if former is not None and value is not None
+            else (None if former is None else pieces(former), None if value is None else pieces(value))
+        )
+        version = candidate.policy_version
+        level = Sensitivity(candidate.sensitivity).label
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "title": str(candidate),
             "candidate": candidate,
-            "level": Sensitivity(candidate.sensitivity).label,
+            "level": level,
             "reasons": [_REASONS.get(reason, reason) for reason in candidate.reasons],
             "provenance": provenance,
-            "value": None if shown is None or shown.value is None else pieces(shown.value),
+            "first": sayings[0] if sayings else None,
+            "value": after,
+            "held": held,
+            "held_level": "" if held is None else Sensitivity(held.sensitivity).label,
+            "former": before,
+            "readers": [] if held is None else sight.readers(tenant, held.fact),
+            "policy": version,
+            "lifetime": version.rules.get("lifetimes", {}).get(candidate.basis, {}).get(level, ""),
+            "alike": Candidate.objects.filter(subject_id=candidate.subject_id, state="asked")
+            .exclude(id=candidate.id)
+            .select_related("attribute")
+            .order_by("id")[:5],
+            "following": sight.next_waiting(tenant, candidate.id) if waits else None,
             "asked": asked,
             "shown": shown,
             "problem": problem,
-            "waits": candidate.state in _WAITING,
+            "waits": waits,
             "reviewer": standing(request).is_one_of(MemberRole.REVIEWER),
             "may_decide": _may_decide(request, candidate),
             "too_high": candidate.sensitivity > Sensitivity.PERSONAL,
@@ -432,6 +541,17 @@ def _may_decide(request: HttpRequest, candidate: Candidate) -> bool:
     return found.is_one_of(MemberRole.REVIEWER) and (
         named not in list(MemberRole) or found.is_one_of(MemberRole(named))
     )
+
+
+class _Said(NamedTuple):
+    """A saying on the page of its candidate: its row, its text or its quote in clear, class, writer and episode."""
+
+    row: CandidateSaying
+    text: list[Piece] | None
+    quote: list[Piece] | None
+    level: str
+    writer: str
+    episode: Episode | None
 
 
 def _evidence(source: sight.Quoted | None) -> tuple[list[Piece] | None, list[Piece] | None]:

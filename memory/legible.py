@@ -3,8 +3,10 @@
 Pure. Nothing is removed: a character that would not show, or would turn the line around, is named instead.
 """
 
+import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 #: Categories of characters that do not show by themselves: controls, formats (bidi, joiners, tags), separators, unassigned.
 _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
@@ -12,11 +14,16 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of text. `quoted`: part of the evidence; `unseen`: the name of one character that would not show."""
+    """A run of text.
+
+    `quoted`: part of the evidence; `unseen`: the name of one character that would not show; `changed`: it stands on one
+    side of a comparison only.
+    """
 
     text: str
     quoted: bool
     unseen: bool
+    changed: bool = False
 
 
 def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
@@ -40,3 +47,20 @@ def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
     if end < len(text):
         found.append(Piece(" …", False, False))
     return found
+
+
+#: Longer values are set side by side without saying where they differ.
+_COMPARED = 2_000
+_WORDS = re.compile(r"\w+|\W")
+
+
+def compared(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
+    """Cut two values into pieces, each word that stands on one side only marked as changed."""
+    if max(len(old), len(new)) > _COMPARED:
+        return pieces(old), pieces(new)
+    before, after = _WORDS.findall(old), _WORDS.findall(new)
+    sides: tuple[list[Piece], list[Piece]] = ([], [])
+    for what, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        for side, run in ((sides[0], "".join(before[a:b])), (sides[1], "".join(after[c:d]))):
+            side += [replace(piece, changed=what != "equal") for piece in pieces(run)]
+    return sides

@@ -57,14 +57,21 @@ SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of a subject's attribute as believed now. `fact` is None where nothing is known to hold."""
+    """A stretch of a subject's attribute as believed at an instant. `fact` is None where nothing is known to hold.
+
+    `recorded_at` is when the saying that opens it was recorded: a stretch may be believed anew for its end alone.
+    """
 
     attribute: str
+    key: UUID
     belief: UUID
     fact: UUID | None
     valid_from: datetime
     valid_to: datetime | None
     believed_from: datetime
+    recorded_at: datetime
+    source: str
+    turn: str
     sensitivity: int | None
     basis: str | None
     expires_at: datetime | None
@@ -74,8 +81,8 @@ class Stretch:
 
 
 _STRETCHES = """
-SELECT a.name, b.id, b.fact_id, b.valid_from, b.valid_to, b.believed_from, f.sensitivity, f.basis, f.expires_at,
-  f.evidence_count, f.confirmed,
+SELECT a.name, k.id, b.id, b.fact_id, b.valid_from, b.valid_to, b.believed_from, e.recorded_at, e.source, e.turn_id,
+  f.sensitivity, f.basis, f.expires_at, f.evidence_count, f.confirmed,
   CASE WHEN b.fact_id IS NULL THEN 'nothing'
     WHEN f.redaction_state <> 'none' THEN 'redacted'
     WHEN f.ended_at IS NOT NULL THEN f.ended_by
@@ -85,16 +92,121 @@ SELECT a.name, b.id, b.fact_id, b.valid_from, b.valid_to, b.believed_from, f.sen
     ELSE 'now' END
 FROM memory_factkey k
   JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
-  JOIN memory_belief b ON b.tenant_id = k.tenant_id AND b.key_id = k.id AND b.believed_to IS NULL
+  JOIN memory_belief b ON b.tenant_id = k.tenant_id AND b.key_id = k.id AND {known}
+  JOIN memory_evidence e ON e.tenant_id = b.tenant_id AND e.id = b.evidence_id
   LEFT JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
 WHERE k.tenant_id = %s AND k.subject_id = %s
 ORDER BY a.name, b.valid_from, b.id LIMIT %s
 """
+_BELIEVED_NOW = _STRETCHES.format(known="b.believed_to IS NULL")
+_BELIEVED_THEN = _STRETCHES.format(known="b.believed_from <= %s AND (b.believed_to IS NULL OR b.believed_to > %s)")
 
 
-def stretches(tenant: UUID, subject: UUID) -> list[Stretch]:
-    """Return what is believed now of a subject, by attribute and start; one more than `SHOWN` where there are more."""
-    return [Stretch(*row) for row in fetch(_STRETCHES, [tenant, subject, SHOWN + 1])]
+def stretches(tenant: UUID, subject: UUID, *, known_at: datetime | None = None) -> list[Stretch]:
+    """Return what is believed of a subject, now or as known then, by attribute and start.
+
+    One more than `SHOWN` where there are more. What may no longer be kept is so as of today, whatever instant is asked.
+    """
+    rest = [tenant, subject, SHOWN + 1]
+    if known_at is None:
+        return [Stretch(*row) for row in fetch(_BELIEVED_NOW, rest)]
+    return [Stretch(*row) for row in fetch(_BELIEVED_THEN, [known_at, known_at, *rest])]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What there is about a subject, as counts that stop at `COUNTED`."""
+
+    episodes: int
+    waiting: int
+    consents: int
+    reads: int
+    readers: int
+
+
+_FIGURES = """
+WITH seen AS (SELECT actor_id FROM memory_receipt
+  WHERE tenant_id = %(tenant)s AND fact_ids && %(facts)s::uuid[] AND act LIKE '%%.read' LIMIT %(most)s)
+SELECT
+  (SELECT count(*) FROM (SELECT FROM memory_episode WHERE tenant_id = %(tenant)s AND subject_id = %(subject)s LIMIT %(most)s) x),
+  (SELECT count(*) FROM (SELECT FROM memory_candidate WHERE tenant_id = %(tenant)s AND subject_id = %(subject)s
+    AND state IN ('asked', 'buffered') LIMIT %(most)s) x),
+  (SELECT count(*) FROM (SELECT FROM policies_consent WHERE tenant_id = %(tenant)s AND subject_id = %(subject)s
+    AND withdrawn_at IS NULL LIMIT %(most)s) x),
+  (SELECT count(*) FROM seen), (SELECT count(DISTINCT actor_id) FROM seen)
+"""
+
+
+def figures(tenant: UUID, subject: UUID, facts: Sequence[UUID]) -> Figures:
+    """Return what there is about a subject; reads are those of `facts`."""
+    asked = {"tenant": tenant, "subject": subject, "facts": list(facts), "most": COUNTED}
+    return Figures(*fetch(_FIGURES, asked)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who read a fact: how often, and when last. No more than `COUNTED` receipts are looked at."""
+
+    kind: str
+    id: UUID
+    name: str
+    reads: int
+    last: datetime
+
+
+_READERS = """
+SELECT r.actor_kind, r.actor_id, coalesce(max(a.name), ''), count(*), max(r.at)
+FROM (SELECT actor_kind, actor_id, at FROM memory_receipt
+    WHERE tenant_id = %s AND fact_ids @> ARRAY[%s::uuid] AND act LIKE '%%.read' LIMIT %s) r
+  LEFT JOIN tenants_agent a ON a.tenant_id = %s AND a.id = r.actor_id
+GROUP BY 1, 2 ORDER BY 5 DESC LIMIT 20
+"""
+
+
+def readers(tenant: UUID, fact: UUID) -> list[Reader]:
+    """Return who saw a fact, the newest reader first, as the receipts tell."""
+    return [Reader(*row) for row in fetch(_READERS, [tenant, fact, COUNTED, tenant])]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What holds of a single-valued attribute while a proposal about it waits; in clear only by `show`."""
+
+    fact: UUID
+    valid_from: datetime
+    sensitivity: int
+    confirmed: bool
+    evidence: int
+
+
+_HELD = """
+SELECT f.id, b.valid_from, f.sensitivity, f.confirmed, f.evidence_count
+FROM memory_candidate c
+  JOIN policies_attribute a ON a.tenant_id = c.tenant_id AND a.id = c.attribute_id AND a.cardinality = 'single'
+  JOIN memory_factkey k ON k.tenant_id = c.tenant_id AND k.subject_id = c.subject_id AND k.attribute_id = c.attribute_id
+  JOIN memory_belief b ON b.tenant_id = k.tenant_id AND b.key_id = k.id AND b.believed_to IS NULL
+    AND b.valid_from <= statement_timestamp() AND (b.valid_to IS NULL OR b.valid_to > statement_timestamp())
+  JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
+WHERE c.tenant_id = %s AND c.id = %s AND f.ended_at IS NULL AND f.redaction_state = 'none'
+  AND (f.expires_at IS NULL OR f.expires_at > statement_timestamp())
+LIMIT 1
+"""
+
+
+def held(tenant: UUID, candidate: UUID) -> Held | None:
+    """Return what holds now where a candidate proposes another value; None where nothing does, or several values may."""
+    found = fetch(_HELD, [tenant, candidate])
+    return Held(*found[0]) if found else None
+
+
+def next_waiting(tenant: UUID, after: UUID) -> UUID | None:
+    """Return the candidate to decide after this one: the next younger that waits for a person, else the oldest."""
+    found = fetch(
+        "SELECT id FROM memory_candidate WHERE tenant_id = %s AND state = 'asked' AND id <> %s"
+        " ORDER BY id < %s, id LIMIT 1",
+        [tenant, after, after],
+    )
+    return found[0][0] if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +220,11 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A candidate in clear. `value` is None where there is none, or where it may not be shown."""
+    """A candidate in clear, and what holds now. A value is None where there is none, or where it may not be shown."""
 
     value: str | None
     sources: tuple[Quoted, ...]
+    held: str | None
 
 
 #: Of the sayings that a candidate stands for, so many are shown in clear, the newest first.
@@ -145,6 +258,9 @@ _SOURCES = (
 )
 
 
+_HELD_VALUE = f"SELECT {_CONTENT.format(p='p', k='k')} FROM memory_fact s{_joined('p', 'k', 's.payload_id')} WHERE s.tenant_id = %s AND s.id = %s"
+
+
 def show(actor: Actor, candidate: UUID) -> Shown | None:
     """Return in clear what a decision is about, and write into the audit chain that it was shown.
 
@@ -162,6 +278,8 @@ def show(actor: Actor, candidate: UUID) -> Shown | None:
         Quoted(row[0], _opened(actor.tenant, row[1:7]), _opened(actor.tenant, row[7:13]))
         for row in fetch(_SOURCES, [most, most, actor.tenant, candidate, SOURCES])
     )
+    stands = held(actor.tenant, candidate)
+    former = None if stands is None else _opened(actor.tenant, fetch(_HELD_VALUE, [most, actor.tenant, stands.fact])[0])
     append(
         [
             Event(
@@ -169,11 +287,14 @@ def show(actor: Actor, candidate: UUID) -> Shown | None:
                 action=Action.CONTENT_SHOWN,
                 target_kind="candidate",
                 target_id=candidate,
-                numbers={"sources": sum(each.text is not None or each.quote is not None for each in sources)},
+                numbers={
+                    "sources": sum(each.text is not None or each.quote is not None for each in sources),
+                    "held": former is not None,
+                },
             )
         ]
     )
-    return Shown(None if said is None else _as_words(said), sources)
+    return Shown(None if said is None else _as_words(said), sources, None if former is None else _as_words(former))
 
 
 def _opened(tenant: UUID, columns: Sequence[Any]) -> str | None:

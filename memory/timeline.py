@@ -4,7 +4,7 @@ Units are those of the drawing's own view box. Time runs linearly from the earli
 last known end, whichever is later; what has no end runs to the right edge.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -21,7 +21,10 @@ _READABLE = 118.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One stretch to draw: in which lane, from when until just before when (None: no end known), and what it says."""
+    """One stretch to draw: in which lane, from when until just before when (None: no end known), and what it says.
+
+    `recorded_at` is when we came to know of it.
+    """
 
     lane: str
     label: str
@@ -29,6 +32,17 @@ class Span:
     valid_from: datetime
     valid_to: datetime | None
     link: str
+    recorded_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a recording stands; `late` where a saying about a later time had been recorded before it."""
+
+    x: float
+    y: float
+    late: bool
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +68,12 @@ class Lane:
     name: str
     y: float
     bars: tuple[Bar, ...]
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Everything to draw. `now` is where the line for now stands."""
+    """Everything to draw. `now` is where the line for now stands, `known` that of the instant of belief, if asked for."""
 
     lanes: tuple[Lane, ...]
     ticks: tuple[tuple[float, str], ...]
@@ -66,14 +81,20 @@ class Drawing:
     height: float
     starts: datetime
     ends: datetime
+    known: float | None = None
 
 
-def draw(spans: Sequence[Span], *, now: datetime) -> Drawing | None:
+def draw(spans: Sequence[Span], *, now: datetime, known_at: datetime | None = None) -> Drawing | None:
     """Return the drawing of `spans`, which are ordered by lane; None where there is nothing to draw."""
     if not spans:
         return None
     starts = min(now, *(span.valid_from for span in spans))
-    known = [now, *(span.valid_from for span in spans), *(span.valid_to for span in spans if span.valid_to is not None)]
+    known = [
+        now,
+        *([] if known_at is None else [known_at]),
+        *(span.valid_from for span in spans),
+        *(span.valid_to for span in spans if span.valid_to is not None),
+    ]
     length = max(max(known) - starts, timedelta(seconds=1))
     ends = max(known) + _share(length, 0.06, most=datetime.max.replace(tzinfo=now.tzinfo) - max(known))
     scale = (WIDTH - LEFT) / (ends - starts).total_seconds()
@@ -94,14 +115,28 @@ def draw(spans: Sequence[Span], *, now: datetime) -> Drawing | None:
             free[row : row + 1] = [x + width]
             text = span.label if width >= _READABLE else ""
             bars.append(Bar(span, min(x, WIDTH - 3.0), y + row * ROW, width, text))
-        lanes.append(Lane(name, y, tuple(bars)))
-        y += len(free) * ROW + 10.0
+        below = y + len(free) * ROW - ROW + BAR + 7.0
+        lanes.append(Lane(name, y, tuple(bars), tuple(_marks([bar.span for bar in bars], place, below))))
+        y += len(free) * ROW + 16.0
     shape = "%Y-%m-%d %H:%M" if ends - starts < timedelta(days=4) else "%Y-%m-%d"
     ticks = tuple(
         (place(instant), instant.strftime(shape))
         for instant in (starts + (ends - starts) * step / _TICKS for step in range(_TICKS))
     )
-    return Drawing(tuple(lanes), ticks, place(now), y + 14.0, starts, ends)
+    then = None if known_at is None else place(max(known_at, starts))
+    return Drawing(tuple(lanes), ticks, place(now), y + 14.0, starts, ends, then)
+
+
+def _marks(spans: Sequence[Span], place: Callable[[datetime], float], y: float) -> Iterator[Mark]:
+    """Yield where the recordings of a lane's spans stand, each once; those before the drawing begins stand at its edge."""
+    seen: set[datetime] = set()
+    for number, span in enumerate(spans):
+        at = span.recorded_at
+        if at is None or at in seen:
+            continue
+        seen.add(at)
+        late = any(other.recorded_at is not None and other.recorded_at < at for other in spans[number + 1 :])
+        yield Mark(min(max(place(at), LEFT), WIDTH - 5.0), y, late, at)
 
 
 def _share(length: timedelta, share: float, *, most: timedelta) -> timedelta:

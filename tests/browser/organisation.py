@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+from memory.models import Candidate
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.errors import Clash
 from tenants.isolation import Role, tenant_transaction
@@ -13,7 +14,7 @@ from tests.organisation import Organisation, Person
 from tests.paths.ledger import Ledger, publish, publish_policy
 
 ATTRIBUTES: list[dict[str, Any]] = [
-    {"name": "passport_deadline", "schema": {"type": "string", "format": "date"}, "confirm": "inferred",
+    {"name": "passport_deadline", "schema": {"type": "string", "format": "date"},
      "description": "When the passport has to be renewed."},
     {"name": "answer_style", "schema": {"enum": ["concise", "detailed"]}, "sensitivity": "internal"},
     {"name": "location", "schema": {"type": "string", "maxLength": 100}},
@@ -25,9 +26,20 @@ ATTRIBUTES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 #: What was said. None of it may stand on a page, but where a reviewer asked to see it.
-CONTENT = ("mira.sousa", "Lisbon", "Coimbra", "2031-07-15", "2031-06-30", "coeliac", "Ines Prata", "visa renewal")
+CONTENT = (
+    "mira.sousa",
+    "Lisbon",
+    "Coimbra",
+    "2031-07-15",
+    "2031-06-30",
+    "2031-08-01",
+    "2031-09-09",
+    "coeliac",
+    "Ines Prata",
+    "visa renewal",
+)
 #: Stands in what is shown in clear: a page names what would not show.
-HOSTILE = "<script>document.title='taken'</script> \u202eevil\u202c {{ 7 * 7 }} x-on:click"
+HOSTILE = "<script>document.title='taken'</script> \u202egnp.exe\u202c {{ 7 * 7 }} x-on:click"
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class Furnished:
     organisation: Organisation
     people: dict[MemberRole, Person]
     candidate: str
+    subject: str
 
 
 def furnish(slug: str = "acme") -> Furnished:
@@ -66,57 +79,39 @@ def furnish(slug: str = "acme") -> Furnished:
     def told(attribute: str, value: Any, *, status: int = 201, **more: Any) -> Any:
         return ledger.said("mira.sousa", attribute, value, status=status, **more)
 
+    def learnt(attribute: str, value: Any, days: float, *, told_days_ago: float, **more: Any) -> None:
+        """Let the feed bring what it learnt before, with the time at which it did."""
+        past = {"valid_from": ago(days=days), "recorded_at": ago(days=told_days_ago), **more}
+        Ledger(feed).said("mira.sousa", attribute, value, provenance={"turn_id": f"import-{int(days)}"}, **past)
+
     ledger.post("/consents/", {"subject": "mira.sousa", "ref": "c-118", "purposes": ["support", "travel"]})
+    learnt("location", "Lisbon", 27, told_days_ago=26.5)
+    learnt("location", "Coimbra", 9, told_days_ago=10, valid_to=ago(days=4))
+    learnt("passport_deadline", "2031-08-01", 24, told_days_ago=20)
+    learnt("session_topic", "visa renewal", 16, told_days_ago=16)
+    learnt("session_topic", None, 12, told_days_ago=11.5, ended=True)
     first = heard(4, "My passport deadline is 2031-07-15, and keep it short, please.", ago(days=23))
-    told(
-        "passport_deadline",
-        "2031-07-15",
-        valid_from=ago(days=23),
-        provenance={
-            "turn_id": "turn-4",
-            "source_episode": first,
-            "source": "quote",
-            "quote": "My passport deadline is 2031-07-15",
-        },
-    )
-    told(
-        "answer_style",
-        "concise",
-        valid_from=ago(days=23),
-        provenance={"turn_id": "turn-4", "source_episode": first, "source": "quote", "quote": "keep it short, please"},
-    )
-    told("location", "Lisbon", valid_from=ago(days=27))
-    told("location", "Coimbra", valid_from=ago(days=9), valid_to=ago(days=4))
-    told("session_topic", "visa renewal", valid_from=ago(days=16))
-    told("session_topic", None, ended=True, valid_from=ago(days=12))
-    second = heard(
-        18,
-        f"Hi, Mira Sousa again, about the trip. I corrected the deadline. It is now 2031-06-30. {HOSTILE}",
-        ago(days=2),
-    )
-    told(
-        "passport_deadline",
-        "2031-06-30",
-        status=202,
-        valid_from=ago(days=2),
-        confidence=0.4,
-        provenance={
-            "turn_id": "turn-18",
-            "source_episode": second,
-            "source": "quote",
-            "quote": "I corrected the deadline. It is now 2031-06-30.",
-        },
-    )
+    quoted = {"turn_id": "turn-4", "source_episode": first, "source": "quote"}
+    told("answer_style", "concise", valid_from=ago(days=23), provenance={**quoted, "quote": "keep it short, please"})
+    learnt("passport_deadline", "2031-07-15", 14, told_days_ago=13)
+    learnt("passport_deadline", "2031-09-09", 19, told_days_ago=6)
+    text = f"Hi, it is me again, about the trip. I corrected the deadline. It is now 2031-06-30. {HOSTILE}"
+    second = heard(18, text, ago(days=2))
+    quoted = {"turn_id": "turn-18", "source_episode": second, "source": "quote"}
     told("emergency_contact", "Ines Prata", status=202, provenance={"turn_id": "turn-19"})
     told("dietary_restriction", "coeliac", status=202, provenance={"turn_id": "turn-20"})
     told("travel_note", "Lisbon", status=202, confidence=0.4, provenance={"turn_id": "turn-21"})
     Ledger(feed).said("desk-7", "location", "Lisbon")
+    asked = told("passport_deadline", "2031-06-30", status=202, valid_from=ago(days=2), confidence=0.4,
+                 provenance={**quoted, "quote": "I corrected the deadline. It is now 2031-06-30."})  # fmt: skip
     for _ in range(3):
         ledger.get("/facts/", subject="mira.sousa")
     Ledger(feed).get("/profile/", subject="mira.sousa")
     people = {role: organisation.person(role) for role in MemberRole}
     people[MemberRole.TENANT_ADMIN] = organisation.person(*MemberRole)
-    return Furnished(organisation, people, "")
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        subject = Candidate.objects.get(id=asked["candidate"]).subject_id
+    return Furnished(organisation, people, str(asked["candidate"]), str(subject))
 
 
 def _tenant(slug: str) -> Organisation:

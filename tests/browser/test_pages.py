@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -157,9 +158,13 @@ def name_of(path: str) -> str:
 
 
 def test_every_page_is_seen_in_light_and_dark_without_a_complaint_and_without_content(
-    desk: Desk, pictures: Path
+    desk: Desk, pictures: Path, acme: Furnished
 ) -> None:
     look(desk, pictures, "/admin/", "overview")
+    look(desk, pictures, f"/admin/memory/subject/{acme.subject}/change/", "subject")
+    then = (datetime.now(UTC) - timedelta(days=8)).strftime("%Y-%m-%dT%H:%M:%S")
+    look(desk, pictures, f"/admin/memory/subject/{acme.subject}/change/?known_at={then}", "subject-then")
+    look(desk, pictures, f"/admin/memory/candidate/{acme.candidate}/change/", "candidate")
     models = sorted(model._meta.label_lower.replace(".", "/") for model in admin.site._registry)
     empty = []
     for model in models:
@@ -177,3 +182,35 @@ def test_every_page_is_seen_in_light_and_dark_without_a_complaint_and_without_co
             look(desk, pictures, history[0], name_of(history[0]))
     assert not empty
     assert not desk.complaints, "\n".join(desk.complaints)
+
+
+def test_a_reviewer_sees_hostile_text_made_visible_and_decides_with_the_keyboard(
+    browser: Any, site: Site, acme: Furnished, pictures: Path
+) -> None:
+    desk = desk_of(browser, site, acme.people[MemberRole.REVIEWER])
+    page = desk.page
+    source = desk.open(f"/admin/memory/candidate/{acme.candidate}/change/")
+    assert_holds_no_content(desk, source, "candidate")
+    page.keyboard.press("v")
+    page.wait_for_selector("mark")
+    assert page.inner_text("mark") == "I corrected the deadline. It is now 2031-06-30."
+    assert page.locator(".m-value ins").all_inner_texts() == ["06", "30"]
+    assert page.locator(".m-value del").all_inner_texts() == ["07", "15"]
+    text = page.inner_text(".m-text")
+    assert "<script>document.title='taken'</script>" in text
+    assert "{{ 7 * 7 }}" in text
+    assert page.locator(".m-unseen").all_inner_texts() == ["U+202E", "U+202C"]
+    assert page.title() != "taken"
+    assert page.locator(".m-text a").count() == 0
+    for dark in (False, True):
+        desk.in_dark(dark)
+        desk.picture(pictures, f"candidate-shown-{'dark' if dark else 'light'}")
+        assert not page.evaluate(_UNFIT)
+    desk.in_dark(False)
+    page.keyboard.press("a")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("text=was confirmed")
+    # The next one that waits came by itself.
+    assert re.search(r"/admin/memory/candidate/[0-9a-f-]{36}/change/$", page.url)
+    assert not desk.complaints, desk.complaints
+    page.context.close()

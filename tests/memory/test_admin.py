@@ -247,7 +247,7 @@ def test_a_reviewer_sees_what_a_decision_is_about_by_asking_and_the_chain_says_s
     (entry,) = audited(filled, "content.shown")
     assert entry.actor_id == reviewer.actor.id
     assert str(entry.target_id) in candidate
-    assert entry.numbers == {"sources": 1}
+    assert entry.numbers == {"sources": 1, "held": False}
 
 
 @pytest.mark.parametrize(("decision", "reason"), [("confirm", "evidence_supports"), ("reject", "recorded_wrongly")])
