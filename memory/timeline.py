@@ -135,7 +135,10 @@ def _marks(spans: Sequence[Span], place: Callable[[datetime], float], y: float) 
         if at is None or at in seen:
             continue
         seen.add(at)
-        late = any(other.recorded_at is not None and other.recorded_at < at for other in spans[number + 1 :])
+        # A saying that resumes after a portion of another was recorded before it, and makes it no late arrival.
+        before = {other.recorded_at for other in spans[:number]}
+        after = {other.recorded_at for other in spans[number + 1 :]} - before
+        late = any(other is not None and other < at for other in after)
         yield Mark(min(max(place(at), LEFT), WIDTH - 5.0), y, late, at)
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.legible import Piece, pieces
+from memory.legible import Piece, compared, pieces
 
 
 def shown(found: list[Piece]) -> str:
@@ -40,3 +40,18 @@ def test_nothing_is_lost_and_nothing_is_added(text: str, quote: str) -> None:
     found = pieces(text, quote)
     assert shown(found) == text
     assert "".join(chr(int(p.text[2:], 16)) if p.unseen else p.text for p in found if p.quoted) in ("", quote)
+
+
+def test_what_two_values_have_in_common_is_not_marked() -> None:
+    before, after = compared("2031-07-15", "2031-06-30")
+    assert [piece.text for piece in before if piece.changed] == ["07", "15"]
+    assert [piece.text for piece in after if piece.changed] == ["06", "30"]
+    assert shown(before) == "2031-07-15"
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_comparing_loses_nothing_and_names_what_would_not_show(old: str, new: str) -> None:
+    before, after = compared(old, new)
+    assert (shown(before), shown(after)) == (old, new)
+    if old == new:
+        assert not [piece for piece in before + after if piece.changed]
