@@ -22,7 +22,7 @@ from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
 from tenants.errors import FieldError, Malformed, Missing
 from tenants.identity import new_id
-from tenants.isolation import Role, alone
+from tenants.isolation import Proof, Role, alone
 from tenants.secrets import keyring
 
 MAX_PAGE = 200
@@ -96,13 +96,13 @@ _NAME_COLUMNS = ", sp.id AS name_id, sp.sealed AS name_sealed, ssk.wrapped AS na
 _LEAVE = """
 INSERT INTO memory_receipt (tenant_id, id, act, actor_kind, actor_id, at, valid_at, known_at, subject_ids, attribute_ids,
   fact_ids, withheld, policy_version_id)
-SELECT {tenant}, %(receipt)s, %(act)s, %(actor_kind)s, %(actor)s, statement_timestamp(),
+SELECT {tenant}, %(receipt)s::uuid, %(act)s::text, %(actor_kind)s::text, %(actor)s::uuid, statement_timestamp(),
   {valid_at}, {known_at}, {subjects}, {attributes}, {facts}, {withheld},
-  (SELECT v.id FROM policies_policyversion v WHERE v.tenant_id = %(tenant)s AND v.state = 'active')"""
+  (SELECT v.id FROM policies_policyversion v WHERE v.tenant_id = %(tenant)s::uuid AND v.state = 'active')"""
 
 
 _LEAVE_OF_ANSWER = _LEAVE.format(
-    tenant="%(tenant)s",
+    tenant="%(tenant)s::uuid",
     valid_at="t.valid_at",
     known_at="t.known_at",
     subjects="ARRAY(SELECT DISTINCT subject_id FROM answer)",
@@ -205,11 +205,13 @@ def facts(
     cursor: str | None = None,
     limit: int = 50,
     act: str = "facts.read",
+    proof: Proof | None = None,
 ) -> Page:
     """Return what holds at `valid_at` as believed at `known_at` (both default to now), in a stable order, by pages.
 
     A single-valued attribute of one subject has at most one result. Facts that are hidden leave a count under
     `withheld` and nothing else. A name that no subject has gives an empty page, as does one of another tenant.
+    With `proof` the read's own transaction proves the caller first; raises `Unproven` where it does not.
     """
     receipt = new_id()
     found = _answered(
@@ -223,6 +225,7 @@ def facts(
         known_at=known_at,
         cursor=cursor,
         limit=limit,
+        proof=proof,
     )
     return Page(found.results, found.next, found.valid_at, found.known_at, found.withheld, receipt)
 
@@ -253,12 +256,12 @@ def answer(
     )
 
 
-def _read(actor: Actor, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-    if connection.in_atomic_block:
+def _read(actor: Actor, sql: str, parameters: dict[str, Any], proof: Proof | None) -> list[tuple[Any, ...]]:
+    if connection.in_atomic_block and proof is None:
         return fetch(sql, parameters)  # type: ignore[arg-type]
     # Nothing but a receipt is written, and that may be lost with the machine's power: no commit waits for the disk.
     whose = {"tenant": actor.tenant, "clearance": actor.clearance, "actor": actor.id}
-    return alone(Role.AGENT, sql, parameters, **whose, durable=False)  # type: ignore[arg-type]
+    return alone(Role.AGENT, sql, parameters, **whose, durable=False, proof=proof)  # type: ignore[arg-type]
 
 
 def _answered(
@@ -273,6 +276,7 @@ def _answered(
     known_at: datetime | None,
     cursor: str | None,
     limit: int,
+    proof: Proof | None = None,
 ) -> Answer:
     limit = max(1, min(limit, MAX_PAGE))
     after = None if cursor is None else read_cursor(cursor, 2)
@@ -286,7 +290,7 @@ def _answered(
     if after is not None:
         parameters["after_key"], parameters["after_fact"] = after
     sql = reads[(subject is not None, attribute is not None, known_at is not None, kind is not None, after is not None)]
-    found = _read(actor, sql, parameters)
+    found = _read(actor, sql, parameters, proof)
     answered = [row for row in found if row[4] is not None]
     more = len(answered) > limit
     answered = answered[:limit]
@@ -309,6 +313,7 @@ def profile(
     known_at: datetime | None = None,
     cursor: str | None = None,
     limit: int = MAX_PAGE,
+    proof: Proof | None = None,
 ) -> Page:
     """Return everything that holds about one subject, as `facts` does."""
     return facts(
@@ -319,6 +324,7 @@ def profile(
         cursor=cursor,
         limit=limit,
         act="profile.read",
+        proof=proof,
     )
 
 

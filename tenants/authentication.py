@@ -6,20 +6,20 @@ of wrong keys must not become a flood of locks on the chain's head.
 
 import hmac
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from django.db import connection
 
 from tenants.actors import Actor, ActorKind, Scope
 from tenants.audit import PLATFORM, Action, Event, append
 from tenants.errors import Unauthenticated
-from tenants.isolation import Role, tenant_transaction
+from tenants.isolation import Proof, Role, asked_at_once, tenant_transaction
 from tenants.registry import PREFIX_LENGTH, key_digest
+from tenants.trips import Rows
 
 SCHEME = "Api-Key"
 
@@ -35,14 +35,27 @@ SELECT k.id, k.tenant_id, k.digest, k.scopes, k.expires_at, k.revoked_at, k.last
 FROM tenants_agentkey k
 JOIN tenants_agent a ON a.tenant_id = k.tenant_id AND a.id = k.agent_id
 JOIN tenants_tenant t ON t.id = k.tenant_id
-WHERE k.prefix = %s
+WHERE k.prefix = %(prefix)s::text
 """
 # SKIP LOCKED: of requests that come at once one notes the use, and none waits.
 _TOUCH = """
-UPDATE tenants_agentkey SET last_used_at = %s
+UPDATE tenants_agentkey SET last_used_at = %(now)s::timestamptz
 WHERE (tenant_id, id) IN (
   SELECT tenant_id, id FROM tenants_agentkey
-  WHERE tenant_id = %s AND id = %s AND (last_used_at IS NULL OR last_used_at < %s) FOR UPDATE SKIP LOCKED)
+  WHERE tenant_id = %(tenant)s::uuid AND id = %(key)s::uuid
+    AND (last_used_at IS NULL OR last_used_at < %(before)s::timestamptz) FOR UPDATE SKIP LOCKED)
+"""
+# Everything that was remembered of the key and its agent, and that both may be used now.
+_PROVE = """
+SELECT set_config('muniment.tenant', k.tenant_id::text, true), set_config('muniment.clearance', a.clearance::text, true),
+       set_config('muniment.actor', a.id::text, true)
+FROM tenants_agentkey k
+JOIN tenants_agent a ON a.tenant_id = k.tenant_id AND a.id = k.agent_id
+JOIN tenants_tenant t ON t.id = k.tenant_id
+WHERE k.prefix = %(prefix)s::text AND k.digest = %(digest)s::bytea AND k.revoked_at IS NULL
+  AND (k.expires_at IS NULL OR k.expires_at > %(now)s::timestamptz) AND a.state = 'active' AND t.state = 'active'
+  AND k.tenant_id = %(tenant)s::uuid AND a.id = %(agent)s::uuid AND k.scopes = %(scopes)s::text[]
+  AND a.clearance = %(clearance)s::smallint AND a.trust = %(trust)s::smallint AND a.purposes = %(purposes)s::text[]
 """
 
 
@@ -93,7 +106,8 @@ def recognise(header: str | None, now: datetime) -> Caller:
         _refuse(code, key, now)
         raise Unauthenticated(code)
     if last_used_at is None or last_used_at < now - _MINUTE:
-        _in_one_trip([(_TOUCH, [now, tenant, key, now - _MINUTE])])
+        _in_one_trip(_TOUCH, {"now": now, "tenant": tenant, "key": key, "before": now - _MINUTE})
+        last_used_at = now
     actor = Actor(
         kind=ActorKind.AGENT,
         id=agent,
@@ -103,7 +117,47 @@ def recognise(header: str | None, now: datetime) -> Caller:
         scopes=frozenset(Scope(scope) for scope in scopes),
         purposes=frozenset(purposes),
     )
-    return Caller(actor, key, prefix, expires_at, name, slug)
+    caller = Caller(actor, key, prefix, expires_at, name, slug)
+    known = {"prefix": prefix, "digest": digest, "tenant": tenant, "agent": agent, "scopes": scopes}
+    known |= {"clearance": clearance, "trust": trust, "purposes": purposes}
+    _remember(digest, Remembered(caller, known, last_used_at))
+    return caller
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a key was when it was last looked up here: good for nothing until the database has proven it again."""
+
+    caller: Caller
+    known: Mapping[str, Any] = field(repr=False)
+    noted: datetime
+
+    def proof(self, now: datetime) -> Proof:
+        """Return what proves it in a transaction at `now`."""
+        return Proof(_PROVE, {**self.known, "now": now})
+
+
+#: Keys that this process remembers, by digest.
+REMEMBERED = 1_000
+_remembered: dict[bytes, Remembered] = {}
+
+
+def _remember(digest: bytes, what: Remembered) -> None:
+    if len(_remembered) >= REMEMBERED:
+        _remembered.clear()
+    _remembered[digest] = what
+
+
+def remembered(header: str | None, now: datetime) -> Remembered | None:
+    """Return what this process remembers of the key in `header`; None where it is to be recognised.
+
+    Recognise it too wherever anything but an answer comes of what is remembered, and where its use has to be noted.
+    """
+    try:
+        found = _remembered.get(key_digest(_key_text(header)))
+    except Unauthenticated:
+        return None
+    return found if found is not None and timedelta() <= now - found.noted < _MINUTE else None
 
 
 def _key_text(header: str | None) -> str:
@@ -117,42 +171,35 @@ def _key_text(header: str | None) -> str:
 
 
 def _found(prefix: str) -> Sequence[Any] | None:
-    return _in_one_trip([(_FIND, [prefix])])
+    return next(iter(_in_one_trip(_FIND, {"prefix": prefix})), None)
 
 
-def _in_one_trip(statements: Sequence[tuple[str, list[Any]]]) -> Sequence[Any] | None:
-    """Run statements under `Role.FRONT` as one transaction in one round trip; return the last one's first row, if any.
+def _in_one_trip(statement: str, parameters: Mapping[str, Any]) -> Rows:
+    """Run a statement under `Role.FRONT` as one transaction in one round trip, and return its rows.
 
-    A pipeline in autocommit is one transaction up to its end, so that the role is gone when this returns. A connection
-    that broke since its last use is opened anew, once: this also serves as the request's health check.
+    A connection that broke since its last use is opened anew, once: this also serves as the request's health check.
     """
     if connection.in_atomic_block:
         raise RuntimeError("keys are looked up in a transaction of their own")
 
-    def run() -> Sequence[Any] | None:
+    def run() -> Rows:
         connection.ensure_connection()
-        session: psycopg.Connection[Any] = connection.connection
-        with connection.wrap_database_errors:
-            with session.pipeline():
-                session.execute(_TAKE, prepare=True)
-                for text, parameters in statements:
-                    cursor = session.execute(text, parameters, prepare=True)
-            return cursor.fetchone() if cursor.description else None
+        return asked_at_once([(_TAKE, {}), (statement, parameters)])[-1]
 
     return _with_one_retry(run)
 
 
-def _with_one_retry(run: Callable[[], Sequence[Any] | None]) -> Sequence[Any] | None:
+def _with_one_retry(run: Callable[[], Rows]) -> Rows:
     try:
-        row = run()
+        rows = run()
     except Exception:
         session = connection.connection
         if session is None or not session.closed:
             raise
         connection.close()
-        row = run()
+        rows = run()
     connection.health_check_done = True  # type: ignore[attr-defined]
-    return row
+    return rows
 
 
 class Bound:

@@ -5,13 +5,16 @@ settings that are local to the transaction. The application logs in as a role th
 for the length of one transaction. Leaving the transaction, by whatever exit, takes role and tenant away again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
+
+from tenants.trips import Question, Rows, trip
 
 
 class Role(StrEnum):
@@ -29,17 +32,23 @@ class NestedTransaction(RuntimeError):
 
 
 _TAKE = (
-    "SELECT set_config('role', %s, true), set_config('muniment.tenant', %s, true),"
-    " set_config('muniment.clearance', %s, true), set_config('muniment.actor', %s, true),"
-    " set_config('synchronous_commit', %s, true)"
+    "SELECT set_config('role', %(role)s, true), set_config('muniment.tenant', %(tenant)s, true),"
+    " set_config('muniment.clearance', %(clearance)s, true), set_config('muniment.actor', %(actor)s, true),"
+    " set_config('synchronous_commit', %(commit)s, true)"
 )
 # The doors' joins are written in execution order and go by full keys, whatever a young table's statistics say: a plan
 # made while a table was empty would otherwise scan a whole tenant once it is not.
-_TAKE_AT_A_DOOR = (
-    f"{_TAKE}, set_config('plan_cache_mode', 'force_generic_plan', true), set_config('join_collapse_limit', '1', true),"
+_AT_A_DOOR = (
+    ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('join_collapse_limit', '1', true),"
     " set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
     " set_config('enable_material', 'off', true), set_config('enable_seqscan', 'off', true)"
 )
+_TAKE_AT_A_DOOR = _TAKE + _AT_A_DOOR
+# Tenant, clearance and actor are what the key's row says; the transaction may say nothing else.
+_TAKE_WHEN_PROVEN = (
+    "SELECT set_config('role', %(role)s, true), set_config('synchronous_commit', %(commit)s, true)" + _AT_A_DOOR
+)
+_TO_PROVE = "SELECT set_config('role', 'muniment_front', true)"
 _DOOR_ROLES = frozenset({Role.AGENT, Role.WRITER})
 
 
@@ -63,16 +72,17 @@ def assume(
 
 def _take(role: Role, tenant: UUID | None, clearance: int, actor: UUID | None, durable: bool) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(
-            _TAKE_AT_A_DOOR if role in _DOOR_ROLES else _TAKE,
-            [
-                role.value,
-                "" if tenant is None else str(tenant),
-                str(clearance),
-                "" if actor is None else str(actor),
-                "on" if durable else "off",
-            ],
-        )
+        cursor.execute(*_taking(role, tenant, clearance, actor, durable))
+
+
+def _taking(role: Role, tenant: UUID | None, clearance: int, actor: UUID | None, durable: bool) -> Question:
+    return _TAKE_AT_A_DOOR if role in _DOOR_ROLES else _TAKE, {
+        "role": role.value,
+        "tenant": "" if tenant is None else str(tenant),
+        "clearance": str(clearance),
+        "actor": "" if actor is None else str(actor),
+        "commit": "on" if durable else "off",
+    }
 
 
 @contextmanager
@@ -114,6 +124,22 @@ def _check_health() -> None:
     connection.ensure_connection()
 
 
+@dataclass(slots=True)
+class Proof:
+    """A statement that takes tenant, clearance and actor from the row of the caller's key, where that is good still.
+
+    It returns a row where it is, and otherwise neither a row nor a tenant. `proven` says that a transaction ran on it.
+    """
+
+    statement: str
+    parameters: Mapping[str, Any] = field(repr=False)
+    proven: bool = False
+
+
+class Unproven(Exception):
+    """The key is not what was remembered of it, or the database did not get as far as that; nothing was done."""
+
+
 def alone(
     role: Role,
     statement: str,
@@ -123,21 +149,48 @@ def alone(
     clearance: int = 0,
     actor: UUID | None = None,
     durable: bool = True,
-) -> list[tuple[Any, ...]]:
+    proof: Proof | None = None,
+) -> Rows:
     """Run one statement as a whole tenant transaction, committed when this returns, and return its rows.
 
-    One round trip: a pipeline in autocommit is one transaction up to its end, so that role and tenant are gone with it.
+    One round trip. With `proof` the tenant, the clearance and the actor are the ones that it proves in this very
+    transaction, and what keeps it from doing so raises `Unproven`. Parameters need types as `tenants.trips` says.
     Raises `NestedTransaction` inside a transaction.
     """
     if connection.in_atomic_block:
         raise NestedTransaction("a tenant transaction does not nest")
-    _check_health()
-    with connection.cursor() as cursor:
-        with connection.wrap_database_errors, connection.connection.pipeline():
-            _take(role, tenant, clearance, actor, durable)
-            cursor.execute(statement, parameters)  # type: ignore[arg-type]
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    if proof is None:
+        _check_health()
+        return asked_at_once([_taking(role, tenant, clearance, actor, durable), (statement, parameters)])[-1]
+    connection.ensure_connection()
+    taking = _TAKE_WHEN_PROVEN, {"role": role.value, "commit": "on" if durable else "off"}
+    try:
+        _, found, _, rows = asked_at_once(
+            [(_TO_PROVE, {}), (proof.statement, proof.parameters), taking, (statement, parameters)]
+        )
+    except DatabaseError:
+        # Without a tenant nothing can be written, a receipt neither: what was not proven ends here, or with no row.
+        raise Unproven from None
+    if not found:
+        raise Unproven
+    proof.proven = True
     return rows
+
+
+def asked_at_once(questions: Sequence[Question]) -> list[Rows]:
+    """Ask all of it in one round trip and one transaction, as whoever logged in until a question takes a role.
+
+    What watches the statements of Django's connection sees these as well.
+    """
+    with connection.wrap_database_errors:
+        for watch in connection.execute_wrappers:
+            for statement, parameters in questions:
+                watch(_not_here, statement, parameters, False, {"connection": connection})
+        return trip(connection.connection, questions)
+
+
+def _not_here(*_: Any) -> None:
+    """Stands for the execution of a statement that goes with others."""
 
 
 def current_tenant() -> UUID | None:

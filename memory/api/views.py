@@ -74,6 +74,7 @@ class Facts(MemoryView):
             known_at=asked.known_at,
             cursor=asked.cursor,
             limit=asked.limit,
+            proof=self.proof,
         )
         return Response(page.as_json())
 
@@ -216,6 +217,7 @@ class Profile(MemoryView):
             known_at=asked.known_at,
             cursor=asked.cursor,
             limit=asked.limit,
+            proof=self.proof,
         )
         return Response(page.as_json())
 
