@@ -7,7 +7,14 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
-    ("Decide", (("memory.candidate", "Candidates", "rule"),)),
+    (
+        "Decide",
+        (
+            ("memory.candidate", "Candidates", "rule"),
+            ("policies.decisionrequest", "Approvals", "how_to_reg"),
+            ("policies.delegation", "Delegations", "swap_horiz"),
+        ),
+    ),
     (
         "Memory",
         (

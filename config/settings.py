@@ -79,6 +79,8 @@ DOORBELL = "config.celery.ring"
 OUTBOX_HANDLERS = {"ledger.check": "memory.checking.check", "consent.withdrawn": "memory.endings.end_unconsented"}
 # Which model reads episodes where the tenant's policy lets it; None: none does.
 MODEL_EXTRACTOR = ENVIRONMENT.extractor()
+#: Who tells the pages of attributes what is stored of one: `policies` knows of no memory.
+FACTS_BY_VERSION = "memory.sight.facts_by_version"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"
@@ -176,7 +178,7 @@ UNFOLD = {
     },
     "ACCOUNT": {"navigation": "config.navigation.own_account"},
     "DASHBOARD_CALLBACK": "memory.admin.what_waits",
-    "STYLES": ["/static/memory/admin.css"],
+    "STYLES": ["/static/memory/admin.css", "/static/policies/admin.css"],
     "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "config.navigation.sections"},
 }
 TEST_RUNNER = "django.test.runner.DiscoverRunner"

@@ -209,6 +209,27 @@ def next_waiting(tenant: UUID, after: UUID) -> UUID | None:
     return found[0][0] if found else None
 
 
+#: Of how many facts a page says by which version they were written.
+VERSIONS_COUNTED = 10_000
+
+_BY_VERSION = """
+SELECT x.version, count(*)
+FROM (SELECT f.attribute_version_id AS version
+  FROM memory_factkey k
+    JOIN memory_belief b ON b.tenant_id = k.tenant_id AND b.key_id = k.id AND b.believed_to IS NULL
+      AND b.valid_from <= statement_timestamp() AND coalesce(b.valid_to, 'infinity'::timestamptz) > statement_timestamp()
+    JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
+      AND f.ended_at IS NULL AND (f.expires_at IS NULL OR f.expires_at > statement_timestamp())
+  WHERE k.tenant_id = %s AND k.attribute_id = %s LIMIT %s) x
+GROUP BY x.version
+"""
+
+
+def facts_by_version(tenant: UUID, attribute: UUID) -> dict[UUID, int]:
+    """Return how many current facts of an attribute were written under each of its versions; counts `VERSIONS_COUNTED`."""
+    return dict(fetch(_BY_VERSION, [tenant, attribute, VERSIONS_COUNTED]))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
 class Quoted:
     """What was said in an episode: its text, and the part of it that is the evidence. Either may be None: not to be shown."""

@@ -297,6 +297,14 @@ def _matches(when: When, question: Question) -> bool:
     return all(_TESTS[field](question, getattr(when, field)) for field in when.given)
 
 
+def misses(when: When, question: Question) -> tuple[str, ...]:
+    """Return the names of the fields of a condition that do not hold; none where it holds, or cannot be evaluated."""
+    try:
+        return tuple(field for field in when.given if not _TESTS[field](question, getattr(when, field)))
+    except ArithmeticError:
+        return ()
+
+
 def rank(conflict: Conflict, *, confirmed: bool, trust: int) -> int:
     """Return what decides between sayings of one instant: the greater rank wins, and equal ranks are not decided here.
 

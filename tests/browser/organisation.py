@@ -12,6 +12,7 @@ from tenants.isolation import Role, tenant_transaction
 from tenants.registry import OPERATOR, create_tenant
 from tests.organisation import Organisation, Person
 from tests.paths.ledger import Ledger, publish, publish_policy
+from tests.policies.two_people import Two
 
 ATTRIBUTES: list[dict[str, Any]] = [
     {"name": "passport_deadline", "schema": {"type": "string", "format": "date"},
@@ -107,6 +108,9 @@ def furnish(slug: str = "acme") -> Furnished:
     for _ in range(3):
         ledger.get("/facts/", subject="mira.sousa")
     Ledger(feed).get("/profile/", subject="mira.sousa")
+    two = Two(organisation)
+    two.asked("location", schema={"type": "string", "maxLength": 60}, description="Where they live.")
+    two.hand_on()
     people = {role: organisation.person(role) for role in MemberRole}
     people[MemberRole.TENANT_ADMIN] = organisation.person(*MemberRole)
     with tenant_transaction(Role.STAFF, tenant=organisation.id):

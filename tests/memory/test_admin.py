@@ -13,6 +13,7 @@ from tenants.admin import MetadataAdmin
 from tenants.isolation import Role, tenant_transaction
 from tenants.models import AuditEvent
 from tests.paths.ledger import CANARY, Ledger, publish
+from tests.policies.two_people import Two
 
 MODELS = (
     *("memory/subject", "memory/episode", "memory/factkey", "memory/fact", "memory/evidence", "memory/belief"),
@@ -23,6 +24,8 @@ MODELS = (
         "policies/policy",
         "policies/policyversion",
         "policies/consent",
+        "policies/decisionrequest",
+        "policies/delegation",
     ),
 )
 
@@ -31,7 +34,10 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
     """Let an agent say things of every kind about `number` subjects, each with a canary where content stands."""
     publish(organisation)
     ledger = Ledger(organisation.agent())
+    two = Two(organisation)
     for each in range(number):
+        two.asked(f"drafted_{uuid4().hex[:8]}")
+        two.hand_on()
         name = f"{CANARY} {uuid4().hex}"
         text = f"I live in {CANARY}-town, have {CANARY}-illness and pay from {CANARY}-number."
         kept = ledger.post(

@@ -12,6 +12,7 @@ from tenants.isolation import Role, tenant_transaction
 from tenants.models import User
 from tests.memory.test_admin import MODELS, fill, first_row, seen
 from tests.organisation import PASSWORD
+from tests.policies.two_people import Two
 
 KEEPERS = {MemberRole.TENANT_ADMIN, MemberRole.AUDITOR}
 #: Pages that not everybody sees: the roles that do.
@@ -25,6 +26,58 @@ SEEN_BY: dict[str, set[MemberRole]] = {
 }
 LISTS = (*MODELS, *SEEN_BY)
 METHODS = ("POST", "PUT", "PATCH", "DELETE")
+
+
+#: Acts of two people, by path: what each method answers to the roles that may, with a body that asks for nothing.
+DRAFTERS = {MemberRole.APPROVER, MemberRole.TENANT_ADMIN, MemberRole.PRIVACY_OFFICER}
+EVERYBODY = set(MemberRole)
+ACTS: dict[str, dict[str, tuple[set[MemberRole], int]]] = {
+    "policies/attribute/draft/": {"GET": (DRAFTERS, 200), "POST": (DRAFTERS, 200)},
+    "policies/attribute/{attribute}/draft/": {"GET": (DRAFTERS, 200), "POST": (DRAFTERS, 400)},
+    "policies/attributeversion/{attributeversion}/ask/": {"POST": (DRAFTERS, 422)},
+    "policies/attributeversion/{attributeversion}/discard/": {"POST": (DRAFTERS, 409)},
+    "policies/attributeversion/{attributeversion}/again/": {"POST": (DRAFTERS, 302)},
+    "policies/policyversion/{policyversion}/ask/": {"POST": (DRAFTERS, 409)},
+    "policies/policyversion/{policyversion}/discard/": {"POST": (DRAFTERS, 409)},
+    "policies/policyversion/{policyversion}/again/": {"POST": (DRAFTERS, 409)},
+    "policies/policy/draft/": {"GET": (DRAFTERS, 200), "POST": (DRAFTERS, 400)},
+    "policies/policy/explain/": {"GET": (EVERYBODY, 200)},
+    "policies/decisionrequest/{decisionrequest}/decide/": {"POST": (EVERYBODY, 400)},
+    "policies/decisionrequest/{decisionrequest}/withdraw/": {"POST": (set(), 302)},
+    "policies/delegation/give/": {
+        "GET": ({MemberRole.APPROVER, MemberRole.PRIVACY_OFFICER}, 200),
+        "POST": ({MemberRole.APPROVER, MemberRole.PRIVACY_OFFICER}, 400),
+    },
+}
+
+
+@pytest.mark.parametrize("role", list(MemberRole))
+def test_acts_of_two_people_are_open_to_their_roles_and_methods_alone(tenant: Any, role: MemberRole) -> None:
+    fill(tenant)
+    client = tenant.person(role).signed_in()
+    ids = {
+        name: first_row(seen(client, f"/admin/policies/{name}/"), f"policies/{name}")
+        for name in ("attribute", "attributeversion", "policyversion", "decisionrequest")
+    }
+    for path, methods in ACTS.items():
+        for method in ("GET", *METHODS):
+            answer = client.generic(method, f"/admin/{path.format(**ids)}")
+            roles, status = methods.get(method, (EVERYBODY, 405))
+            assert answer.status_code == (status if role in roles else 403), (path, method)
+
+
+def test_only_an_approver_who_did_not_ask_decides_by_the_page(tenant: Any) -> None:
+    two = Two(tenant)
+    request = two.asked()
+    path = f"/admin/policies/decisionrequest/{request.id}/decide/"
+    sent = {"answer": "approve", "shown": bytes(request.digest).hex(), "reason": "checked"}
+    for role in MemberRole:
+        if role is not MemberRole.APPROVER:
+            assert tenant.person(role).signed_in().post(path, sent).status_code == 403, role
+    assert two.drafter.signed_in().post(path, sent).status_code == 403
+    assert superuser_outside_every_tenant().post(path, sent).status_code == 403
+    assert two.approver.signed_in().post(path, sent).status_code == 302
+    assert two.request(request).state == "done"
 
 
 def superuser_outside_every_tenant() -> Client:

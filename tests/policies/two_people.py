@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection
 from policies import approvals, publishing
 from policies.approvals import Act, Answer
 from policies.definitions import definition
-from policies.models import AttributeVersion, Decision, DecisionRequest
+from policies.models import AttributeVersion, Decision, DecisionRequest, Delegation
 from policies.rules import policy_document
 from tenants.actors import Actor, MemberRole
 from tenants.isolation import Role, tenant_transaction
@@ -81,6 +81,19 @@ class Two:
         with acting(by or self.approver) as actor:
             return publishing.decide(
                 actor, request.id, answer, shown=shown or bytes(request.digest), reason=reason, now=now()
+            )
+
+    def hand_on(self, *, days: int = 7) -> Delegation:
+        """Let the third hand the role to the second."""
+        with acting(self.other) as actor:
+            begins = now()
+            return approvals.delegate(
+                actor,
+                self.approver.username,
+                MemberRole.APPROVER,
+                starts_at=begins,
+                ends_at=begins + timedelta(days=days),
+                now=begins,
             )
 
     def request(self, request: DecisionRequest) -> DecisionRequest:
