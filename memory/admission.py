@@ -62,8 +62,8 @@ FROM policies_consent c WHERE c.tenant_id = %s::uuid AND c.ref = ANY(%s::text[])
 _EPISODES = """
 SELECT e.id, e.occurred_at, e.quarantined, p.id, p.clear, p.sealed, k.wrapped, k.version
 FROM memory_episode e
-  JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
-  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
+  CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = e.tenant_id AND x.id = e.payload_id OFFSET 0) p
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) k ON true
 WHERE e.tenant_id = %s::uuid AND e.id = ANY(%s::uuid[]) AND e.redaction_state = 'none' AND NOT e.restricted
   AND (e.expires_at IS NULL OR e.expires_at > clock_timestamp()) AND e.sensitivity <= %s
   AND (e.consent_id IS NULL OR consent_stands(ARRAY[e.consent_id]))

@@ -20,8 +20,8 @@ from tenants.secrets import keyring
 _LOCK_SOURCE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _SAME_SOURCE = """
 SELECT e.id, e.content_digest, e.replaced::text, e.detected, e.quarantined, k.wrapped, k.version FROM memory_episode e
-  JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
-  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
+  CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = e.tenant_id AND x.id = e.payload_id OFFSET 0) p
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) k ON true
 WHERE e.tenant_id = %s::uuid AND e.writer_id = %s::uuid AND e.session_id = %s::text AND e.turn_id = %s::text
   AND e.subject_id IS NOT DISTINCT FROM %s::uuid AND e.tool_call_id IS NOT DISTINCT FROM %s::text AND e.kind = %s::text
 """

@@ -140,7 +140,7 @@ WITH w AS MATERIALIZED (SELECT * FROM unnest(%(keys)s::uuid[], %(digests)s::byte
 SELECT {_OF_KEY}
 FROM w CROSS JOIN LATERAL (
     SELECT * FROM memory_fact f WHERE f.tenant_id = %(tenant)s::uuid AND f.key_id = w.key_id AND f.value_digest = w.digest
-      AND f.ended_at IS NULL) f
+      AND f.ended_at IS NULL OFFSET 0) f
   CROSS JOIN LATERAL (SELECT p.clear FROM memory_payload p WHERE p.tenant_id = %(tenant)s::uuid AND p.id = f.payload_id
     OFFSET 0) p
 UNION
@@ -167,17 +167,18 @@ FROM unnest(%s::uuid[]) AS w (key_id)
 """
 _SAYINGS = """
 SELECT e.key_id, e.id, e.fact_id, e.is_end, e.valid_from, e.stated_to, e.rank, e.act_no, f.chain_no
-FROM memory_evidence e LEFT JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
-WHERE e.tenant_id = %s::uuid AND e.key_id = ANY(%s::uuid[]) AND e.retracted_at IS NULL
+FROM unnest(%s::uuid[]) AS w (key_id) CROSS JOIN LATERAL (SELECT * FROM memory_evidence e
+    WHERE e.tenant_id = %s::uuid AND e.key_id = w.key_id AND e.retracted_at IS NULL OFFSET 0) e
+  LEFT JOIN LATERAL (SELECT * FROM memory_fact x WHERE x.tenant_id = e.tenant_id AND x.id = e.fact_id OFFSET 0) f ON true
 """
 _BELIEFS = """
 SELECT b.key_id, b.id, b.chain_no, b.evidence_id, b.fact_id, b.valid_from, b.valid_to, b.believed_from
-FROM memory_belief b
-WHERE b.tenant_id = %s::uuid AND b.key_id = ANY(%s::uuid[]) AND b.believed_to IS NULL
+FROM unnest(%s::uuid[]) AS w (key_id) CROSS JOIN LATERAL (SELECT * FROM memory_belief b
+    WHERE b.tenant_id = %s::uuid AND b.key_id = w.key_id AND b.believed_to IS NULL OFFSET 0) b
 """
 _ONE_FACT = f"""
 SELECT {_FACT}
-FROM memory_fact f JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
+FROM memory_fact f CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = f.tenant_id AND x.id = f.payload_id OFFSET 0) p
 WHERE f.tenant_id = %s::uuid AND f.id = %s::uuid AND f.ended_at IS NULL
 """
 
@@ -257,7 +258,7 @@ def _chain_queries(tenant: UUID, keys: Sequence[KeyState]) -> list[rows.Query | 
     if not keys:
         return [None, None]
     ids = [key.id for key in keys]
-    return [(_SAYINGS, [tenant, ids]), (_BELIEFS, [tenant, ids])]
+    return [(_SAYINGS, [ids, tenant]), (_BELIEFS, [ids, tenant])]
 
 
 def _read_chains(

@@ -157,7 +157,7 @@ UPDATE memory_candidate SET occurrences = %s, state = %s, sensitivity = greatest
 WHERE tenant_id = %s AND id = %s
 """
 _PROPOSED_BELOW = """
-SELECT p.id, p.clear FROM memory_candidate c JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
+SELECT p.id, p.clear FROM memory_candidate c CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = c.tenant_id AND x.id = c.payload_id OFFSET 0) p
 WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND p.sensitivity < %s
 """
 _CLOSE = """
@@ -356,7 +356,7 @@ class _Candidate(NamedTuple):
 
 _CANDIDATE = """
 SELECT c.subject_id, c.attribute_id, c.act, c.target_id, c.is_end, p.id, p.clear, p.sealed
-FROM memory_candidate c LEFT JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
+FROM memory_candidate c LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = c.tenant_id AND x.id = c.payload_id OFFSET 0) p ON true
 WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
 """
 _LOCK_CONSENTS = """

@@ -109,8 +109,8 @@ SELECT e.id, e.fact_id, e.valid_from, e.stated_to, e.confirmed, e.trust, e.write
   coalesce(f.sensitivity, e.sensitivity, 0), k.subject_id, k.attribute_id, e.retracted_at IS NOT NULL,
   coalesce(f.redaction_state = 'required' OR f.restricted, false)
 FROM memory_evidence e
-  LEFT JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
-  JOIN memory_factkey k ON k.tenant_id = e.tenant_id AND k.id = e.key_id
+  LEFT JOIN LATERAL (SELECT * FROM memory_fact x WHERE x.tenant_id = e.tenant_id AND x.id = e.fact_id OFFSET 0) f ON true
+  CROSS JOIN LATERAL (SELECT * FROM memory_factkey x WHERE x.tenant_id = e.tenant_id AND x.id = e.key_id OFFSET 0) k
 WHERE e.tenant_id = %s::uuid AND (e.id = ANY(%s::uuid[]) OR e.fact_id = ANY(%s::uuid[]))
 ORDER BY e.valid_from, e.act_no
 """

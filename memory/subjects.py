@@ -106,7 +106,7 @@ def resolve(
 
 _OF_ID = """
 SELECT s.key_id, k.wrapped, k.version
-FROM memory_subject s JOIN tenants_subjectkey k ON k.tenant_id = s.tenant_id AND k.id = s.key_id
+FROM memory_subject s CROSS JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = s.tenant_id AND x.id = s.key_id OFFSET 0) k
 WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR KEY SHARE OF s
 """
 

@@ -200,9 +200,9 @@ WHERE e.tenant_id = %s::uuid AND e.fact_id = ANY(%s::uuid[]) AND e.retracted_at 
 _QUOTES_BELOW = """
 SELECT q.id, w.sensitivity, q.clear, f.subject_id
 FROM unnest(%s::uuid[], %s::smallint[]) AS w (id, sensitivity)
-  JOIN memory_fact f ON f.tenant_id = %s::uuid AND f.id = w.id
-  JOIN memory_evidence e ON e.tenant_id = f.tenant_id AND e.fact_id = f.id
-  JOIN memory_payload q ON q.tenant_id = e.tenant_id AND q.id = e.quote_id
+  CROSS JOIN LATERAL (SELECT * FROM memory_fact x WHERE x.tenant_id = %s::uuid AND x.id = w.id OFFSET 0) f
+  CROSS JOIN LATERAL (SELECT * FROM memory_evidence x WHERE x.tenant_id = f.tenant_id AND x.fact_id = f.id OFFSET 0) e
+  CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = e.tenant_id AND x.id = e.quote_id OFFSET 0) q
 WHERE q.sensitivity < w.sensitivity
 """
 
