@@ -59,7 +59,17 @@ def examine(provider: KeyProvider, *, broker: Callable[[], str], second_factor_r
         yield Check("database", False, "does not answer", "start it, or correct DATABASE_URL")
         return
     yield Check("login role", not reason, reason or "bound by row-level security", "let DATABASE_URL name muniment_app")
-    for check in (_roles, _tables_owner, _row_security, _server, _server_log, _extensions, _migrations, _clock):
+    for check in (
+        _roles,
+        _tables_owner,
+        _row_security,
+        _server,
+        _server_log,
+        _statistics,
+        _extensions,
+        _migrations,
+        _clock,
+    ):
         try:
             yield check()
         except Error as error:
@@ -176,6 +186,18 @@ def _row_security() -> Check:
 def _server() -> Check:
     number, version = _rows("SELECT current_setting('server_version_num')::int, current_setting('server_version')")[0]
     return Check("server", number >= _OLDEST_SERVER, f"PostgreSQL {version.split()[0]}", "use PostgreSQL 15 or newer")
+
+
+def _statistics() -> Check:
+    found = dict(_rows("SELECT name, setting FROM pg_settings WHERE name IN ('autovacuum', 'track_counts')"))
+    wrong = [name for name, setting in sorted(found.items()) if setting != "on"]
+    return Check(
+        "statistics",
+        not wrong,
+        # Plans are made once a connection; those of young tables stay until figures of grown ones come.
+        f"off: {', '.join(wrong)}; plans made of small tables stay" if wrong else "kept up by autovacuum",
+        "".join(f"ALTER SYSTEM SET {name} = on; " for name in wrong) + "SELECT pg_reload_conf()",
+    )
 
 
 def _server_log() -> Check:
