@@ -577,7 +577,7 @@ def _check_model() -> None:
     if not os.environ.get("MUNIMENT_EXTRACTOR_MODEL"):
         return
     from config.environment import Environment
-    from memory.extraction.model import HOW_TO_INSTALL, NotConfigured, is_installed
+    from memory.extraction.model import HOW_TO_INSTALL, NotConfigured
 
     try:
         configuration = Environment().extractor()
@@ -588,7 +588,7 @@ def _check_model() -> None:
             else f"MUNIMENT_EXTRACTOR_MODEL: {error}"
         )
         raise Refused(wrong) from None
-    if configuration is not None and not is_installed(configuration.named.family):
+    if configuration is not None and not configuration.named.is_installed:
         raise Refused(HOW_TO_INSTALL)
 
 

@@ -106,6 +106,13 @@ def second_factor(*, required: bool) -> Check:
     )
 
 
+def model(label: str, *, installed: bool) -> Check:
+    """Return which model reads episodes, if any (no label: none), and whether what it is asked with is installed."""
+    if not label:
+        return Check("model", None, "none reads episodes", "see Extraction by a model in docs/runbook.md, if one is to")
+    return Check("model", installed, label if installed else f"{label}, without its libraries", "make run EXTRAS=llm")
+
+
 def uncovered_tables() -> list[str]:
     """Return the tables of tenants' rows, history included, that lack FORCE ROW LEVEL SECURITY or any policy."""
     return [

@@ -153,6 +153,21 @@ def test_a_sound_installation_is_found_sound(superuser: Any) -> None:
     assert found["broker"]["ok"], found["broker"]
 
 
+def test_a_model_that_cannot_be_asked_is_named_with_the_way_out(
+    superuser: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memory.extraction.model import Configuration, provider
+
+    assert doctor()["model"] | {"mend": ""} == {
+        "name": "model", "ok": True, "found": "none reads episodes", "mend": "",
+    }  # fmt: skip
+    settings.MODEL_EXTRACTOR = Configuration("openai:gpt-x", key="k-123")
+    monkeypatch.setattr(provider, "find_spec", lambda name: None)
+    found = doctor()["model"]
+    assert (found["ok"], found["found"]) == (False, "openai:gpt-x, without its libraries")
+    assert found["mend"] == "make run EXTRAS=llm"
+
+
 def test_a_table_without_row_security_is_named(superuser: Any) -> None:
     superuser.execute("ALTER TABLE tenants_historicalagent NO FORCE ROW LEVEL SECURITY")
     try:

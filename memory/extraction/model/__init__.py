@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from memory.extraction.model import provider
 from memory.extraction.model.prompt import INSTRUCTIONS, AnswerInvalid, Prompt
-from memory.extraction.model.provider import Named, NotConfigured, NotInstalled, Reply, is_installed, named
+from memory.extraction.model.provider import Named, NotConfigured, NotInstalled, Reply, named
 from memory.extraction.protocol import AttributeSlice, EpisodeText, ExtractionFailed, Proposal
 from policies.vocabulary import Sensitivity
 
@@ -27,7 +27,6 @@ __all__ = [
     "ModelExtractor",
     "NotConfigured",
     "Use",
-    "is_installed",
 ]
 
 #: Changes with the prompt and with how answers are read: it stands in the provenance of what is extracted.
@@ -157,7 +156,7 @@ class ModelExtractor:
             raise _failure("not_allowed")
         if len(episode.content) > self._configuration.characters:
             raise _failure("too_long")
-        if not provider.is_installed(self._configuration.named.family):
+        if not self._configuration.named.is_installed:
             raise _failure("not_installed")
         ends = time.monotonic() + self._configuration.seconds
         return [

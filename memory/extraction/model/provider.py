@@ -49,6 +49,11 @@ class Named:
         """Whether the provider runs on this machine."""
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether the libraries that speak with it are there. Imports none of them."""
+        return find_spec("pydantic_ai") is not None and find_spec(self.family) is not None
+
 
 def named(setting: str) -> Named:
     """Return the model of a setting: `openai:NAME`, `anthropic:NAME`, or the base URL of a server that speaks as
@@ -86,11 +91,6 @@ class Reply:
     was_sent: bool = True
 
 
-def is_installed(family: str) -> bool:
-    """Whether the libraries for this family are there. Imports none of them."""
-    return find_spec("pydantic_ai") is not None and find_spec(family) is not None
-
-
 def ask(
     model: Named, key: str, prompt: str, *, seconds: float, tokens: int, output: Literal["tool", "schema"]
 ) -> Reply:
@@ -98,7 +98,7 @@ def ask(
 
     Raises NotInstalled. Every other failure is a reply with its code.
     """
-    if not is_installed(model.family):
+    if not model.is_installed:
         raise NotInstalled
     return asyncio.run(_asked(model, key, prompt, seconds, tokens, output))
 

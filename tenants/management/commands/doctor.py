@@ -10,7 +10,7 @@ import psycopg
 from django.conf import settings
 
 from tenants import secrets
-from tenants.examination import examine
+from tenants.examination import examine, model
 from tenants.management.command import OperatorCommand
 
 BOOTSTRAP = Path(__file__).resolve().parents[2] / "bootstrap.sql"
@@ -33,6 +33,8 @@ class Command(OperatorCommand):
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
         required = settings.ENVIRONMENT.require_mfa
         checks = list(examine(secrets.provider(), broker=_wrong_with_broker, second_factor_required=required))
+        reader = settings.MODEL_EXTRACTOR
+        checks.append(model(reader.named.label if reader else "", installed=bool(reader and reader.named.is_installed)))
         return {
             "well": all(check.ok is not False for check in checks),
             "checks": [
