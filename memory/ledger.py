@@ -112,10 +112,14 @@ class Grounds:
 
 
 def together(first: float | None, second: float | None) -> float | None:
-    """Combine two confidences as independent witnesses: 1 - (1-a)(1-b). None says nothing."""
+    """Return the greater of two confidences; None says nothing.
+
+    A fact is as certain as its most certain saying. Sayings are not taken for independent witnesses: an agent that
+    repeats itself would talk itself into certainty. How often a value was said is its count of evidence.
+    """
     if first is None or second is None:
         return second if first is None else first
-    return round(1 - (1 - first) * (1 - second), 6)
+    return max(first, second)
 
 
 @dataclass(slots=True)

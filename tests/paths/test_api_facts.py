@@ -114,6 +114,13 @@ def test_c034_saying_a_value_again_adds_evidence_and_changes_no_value(ledger: Le
     assert (fact["value"], fact["evidence_count"], len(fact["evidence"])) == ("Rome", 5, 5)
 
 
+def test_saying_a_value_again_makes_nobody_surer_of_it(ledger: Ledger) -> None:
+    for confidence in (0.6, 0.8, 0.8, 0.7):
+        assert ledger.say("mira", "city", "Rome", confidence=confidence).status_code in {200, 201}
+    (fact,) = ledger.facts(subject="mira")
+    assert (fact["confidence"], fact["evidence_count"]) == (0.8, 4)
+
+
 def test_c040_two_identical_sayings_at_once_are_one_fact_with_two_pieces_of_evidence(ledger: Ledger) -> None:
     answers = at_once([lambda: ledger.agent.api.send("POST", "/api/v1/facts/", saying(value="Rome"))] * 2)
     assert sorted(each.status_code for each in answers) == [200, 201]
