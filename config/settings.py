@@ -76,6 +76,7 @@ DATABASES = {"default": ENVIRONMENT.database()}
 # Called after a commit that left work: `memory.outbox` knows no broker.
 DOORBELL = "config.celery.ring"
 # Who does the work of each topic, those that audit last: `memory.outbox` knows none of them.
+OUTBOX_WORKERS = {"episode.extract": "memory.extracting.work"}
 OUTBOX_HANDLERS = {"ledger.check": "memory.checking.check", "consent.withdrawn": "memory.endings.end_unconsented"}
 # Which model reads episodes where the tenant's policy lets it; None: none does.
 MODEL_EXTRACTOR = ENVIRONMENT.extractor()

@@ -378,6 +378,7 @@ def _note_evidence(
             written_at=writing.now,
             episode_id=item.episode_id,
             quote_id=quote_id,
+            extractor=item.extractor,
             attribute_version_id=item.attribute.version_id,
             policy_version_id=writing.catalogue.policy_version_id,
             corrects_id=item.corrects,

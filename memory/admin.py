@@ -24,6 +24,7 @@ from memory.models import (
     CandidateSaying,
     Episode,
     Evidence,
+    Extraction,
     Fact,
     FactKey,
     OutboxEntry,
@@ -200,6 +201,18 @@ class EpisodeAdmin(MetadataAdmin):
     @admin.display(description="text")
     def text_masked(self, episode: Episode) -> str:
         return placeholder("text", episode.sensitivity, ended=episode.redaction_state == "applied")
+
+
+@admin.register(Extraction)
+class ExtractionAdmin(MetadataAdmin):
+    """What became of drawing facts from episodes: how far, how often tried, and why not."""
+
+    list_display = ("__str__", "state", "code", "attempts", _SUBJECT, instant("asked_at"), instant("finished_at"))
+    list_filter = (one_of("state", words("pending", "done", "failed", "skipped")),)
+    fields: Sequence[Any] = (
+        *("id", link_to("memory_episode", "episode_id"), _SUBJECT, "state", "code", "attempts", "extractors"),
+        *(instant("asked_at"), instant("finished_at")),
+    )
 
 
 @admin.register(FactKey)

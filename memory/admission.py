@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from memory import detecting, sayings, subjects
-from memory.contracts import FactBody, Retention
+from memory.contracts import DrawnBody, FactBody, Retention
 from memory.detecting import NOTHING, QUARANTINED_SOURCE, Detected
 from memory.outcomes import Denied, Refusal
 from memory.sayings import Prepared, Target
@@ -270,6 +270,7 @@ def _prepared(
         consent_id=None if consent is None else consent.id,
         episode_id=given.source_episode,
         quote=given.quote,
+        extractor=body.extractor if isinstance(body, DrawnBody) else None,
         sensitivity=int(verdict.sensitivity),
         detected=(*detected.codes, QUARANTINED_SOURCE) if quarantined else detected.codes,
         basis=verdict.basis.value,

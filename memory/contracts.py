@@ -300,6 +300,12 @@ class FactBody(Body):
         return self
 
 
+class DrawnBody(FactBody):
+    """A saying that an extractor drew from an episode. Never parsed from a request: nobody may claim an extractor."""
+
+    extractor: str
+
+
 class BatchBody(Body):
     """Up to 1,000 sayings, each checked and answered on its own; the list itself is all that is checked here."""
 
@@ -320,7 +326,7 @@ class EpisodeBody(Body):
     consent_ref: ChosenId | None = None
     sensitivity: ClassLabel | None = None
     retention: Retention | None = None
-    extract: Literal["no"] = "no"
+    extract: Literal["now", "later", "no"] = "later"
 
     @model_validator(mode="after")
     def _coherent(self) -> "EpisodeBody":

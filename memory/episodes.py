@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from uuid import UUID
 
-from memory import admission, detecting, rows, subjects
+from memory import admission, detecting, drawing, rows, subjects
 from memory.admission import References
 from memory.contracts import EpisodeBody
 from memory.detecting import Screened
@@ -12,7 +12,7 @@ from memory.outcomes import EpisodeKept, Refusal
 from memory.rows import EpisodeRow, SubjectKeyRow
 from memory.subjects import SubjectState
 from memory.writing import Writing
-from policies.vocabulary import Basis, Outcome, SourceKind
+from policies.vocabulary import Basis, Outcome, Sensitivity, SourceKind
 from tenants.audit import Action
 from tenants.identity import new_id
 from tenants.secrets import keyring
@@ -36,11 +36,14 @@ LIMIT %s
 MOST_MENTIONED = 100
 
 
-def keep(writing: Writing, references: References, body: EpisodeBody) -> EpisodeKept:
-    """Keep an episode that the policy accepts. Raises `Refusal`, also for a known source with other content (409).
+def keep(
+    writing: Writing, references: References, body: EpisodeBody
+) -> tuple[EpisodeKept, drawing.Source, SubjectState | None]:
+    """Keep an episode that the policy accepts; return it as a source, as it is stored, and whom it is about.
 
-    Its credentials are replaced before anything is stored; what else is found in it raises its class and is recorded as
-    codes. One that speaks to the agent is quarantined, as the policy says.
+    Raises `Refusal`, also for a known source with other content (409). Its credentials are replaced before anything is
+    stored; what else is found in it raises its class and is recorded as codes. One that speaks to the agent is
+    quarantined, as the policy says.
     """
     actor, tenant = writing.actor, writing.actor.tenant
     if body.subject is not None and body.subject not in references.subjects and detecting.is_credential(body.subject):
@@ -66,12 +69,27 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
     if verdict.outcome is not Outcome.ACCEPT:
         raise Refusal("rejected", reasons=verdict.reasons, rule=verdict.rule)
     subject_id = None if about is None else about.id
+    quarantined = screened.detected.instructs and writing.catalogue.policy.on_instruction != "accept"
+
+    def source(episode: UUID) -> drawing.Source:
+        return drawing.source_of(
+            actor,
+            body,
+            id=episode,
+            text=screened.text,
+            subject_id=subject_id,
+            recorded_at=writing.now,
+            sensitivity=int(verdict.sensitivity),
+            stated=int(max(body.sensitivity or Sensitivity.PUBLIC, Sensitivity.PERSONAL)),
+            quarantined=quarantined,
+        )
+
     known, mentioned = _known(writing, body, subject_id, screened)
     if known is not None:
         if known.digest != _digest(tenant, known.data_key, screened.original):
             raise Refusal("source_has_other_content", status=409)
         writing.came_to("accept", ["source_known"])
-        return EpisodeKept(
+        kept = EpisodeKept(
             id=known.id,
             receipt=writing.receipt,
             repeated=True,
@@ -79,6 +97,7 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
             detected=known.detected,
             quarantined=known.quarantined,
         )
+        return kept, source(known.id), about
     consent_id = None if consent is None else consent.id
     sensitivity = int(verdict.sensitivity)
     owner = about or _nobody(writing)
@@ -94,7 +113,6 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
     writing.store_payloads()
     episode = new_id()
     detected = screened.detected.codes
-    quarantined = screened.detected.instructs and writing.catalogue.policy.on_instruction != "accept"
     rows.EPISODES.insert(
         tenant,
         [
@@ -115,6 +133,7 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
                 content_digest=_digest(
                     tenant, owner.data_key if verdict.sensitivity.encrypted else None, screened.original
                 ),
+                extraction="none" if body.extract == "no" else body.extract,
                 policy_version_id=writing.catalogue.policy_version_id,
                 sensitivity=sensitivity,
                 basis=verdict.basis.value,
@@ -137,13 +156,14 @@ def keep(writing: Writing, references: References, body: EpisodeBody) -> Episode
         writing.came_to("accept", reasons=("quarantined",))
     if about is not None:
         writing.subjects = {about.id: about}
-    return EpisodeKept(
+    kept = EpisodeKept(
         id=episode,
         receipt=writing.receipt,
         replaced=screened.replaced,
         detected=detected,
         quarantined=quarantined,
     )
+    return kept, source(episode), about
 
 
 @dataclass(frozen=True, slots=True)

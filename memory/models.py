@@ -89,6 +89,7 @@ class Episode(Governed):
     consent = Link(Consent, null=True)
     payload = Link(Payload)
     content_digest = models.BinaryField()
+    #: What its writer asked for: `now`, `later` or `none`. What became of it stands in `Extraction`.
     extraction = models.TextField(default="none")
     policy_version = Link(PolicyVersion)
     #: What detection found, as names of detectors; how many credentials of which it replaced before anything was stored.
@@ -101,6 +102,31 @@ class Episode(Governed):
 
     class Meta:
         db_table = "memory_episode"
+
+
+class Extraction(Named):
+    """What became of drawing facts from an episode, as ids and codes. One row an episode, and the lock of that work."""
+
+    tenant = Link(Tenant)
+    episode = Link(Episode)
+    subject = Link(Subject, null=True)
+    state = models.TextField()
+    code = models.TextField(null=True)
+    attempts = models.SmallIntegerField(default=0)
+    extractors = ArrayField(models.TextField(), default=list)
+    #: One entry a proposal: the attribute's name, what it came to, ids and reason codes.
+    results = models.JSONField(default=list)
+    #: The episode's class apart from what detection raised it to.
+    stated = models.SmallIntegerField()
+    #: The writer's standing when the episode was sent: what is drawn from it is said with no more and no less.
+    clearance = models.SmallIntegerField()
+    trust = models.SmallIntegerField()
+    purposes = ArrayField(models.TextField(), default=list)
+    asked_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "memory_extraction"
 
 
 class FactKey(Named):
@@ -241,6 +267,7 @@ class CandidateSaying(Named):
     consent = Link(Consent, null=True)
     episode = Link(Episode, null=True)
     quote = Link(Payload, null=True)
+    extractor = models.TextField(null=True)
     sensitivity = models.SmallIntegerField()
     basis = models.TextField()
     expires_at = models.DateTimeField(null=True)

@@ -27,6 +27,9 @@ _log = logging.getLogger("muniment.outbox")
 
 #: Entries that one transaction takes.
 CHUNK = 200
+#: Entries of topics with transactions of their own that are taken at once, and for how long they are.
+APART = 10
+TAKEN_FOR = timedelta(minutes=10)
 ATTEMPTS = 8
 _LONGEST_WAIT_SECONDS = 600
 KEPT_AFTER_DONE = timedelta(days=1)
@@ -50,10 +53,19 @@ class GivenUp:
     code: str
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A target whose work failed and may succeed another time; `code` says why."""
+
+    code: str
+
+
 #: What became of each target; one that is not named is done.
 Outcomes = dict[UUID, Settled | GivenUp]
 #: Works on distinct targets of one topic in the open worker's transaction of their tenant. Must be harmless to repeat.
 Handler = Callable[[UUID, Sequence[UUID]], Outcomes]
+#: Works on one target in transactions of its own, while none is open. Must be harmless to repeat, and to be cut off.
+Worker = Callable[[UUID, UUID], Settled | GivenUp | Retry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,12 @@ class State:
 def handlers() -> dict[str, Handler]:
     """Return who does the work of each topic, those that audit last: the settings' `OUTBOX_HANDLERS`."""
     return {topic: import_string(path) for topic, path in settings.OUTBOX_HANDLERS.items()}
+
+
+@cache
+def workers() -> dict[str, Worker]:
+    """Return who does the work of each topic that needs transactions of its own: the settings' `OUTBOX_WORKERS`."""
+    return {topic: import_string(path) for topic, path in settings.OUTBOX_WORKERS.items()}
 
 
 # the bell -------------------------------------------------------------------------------------------------------------
@@ -138,7 +156,18 @@ def _due_tenants() -> list[UUID]:
 _CLAIM = """
 SELECT o.id, o.topic, o.target_id, o.attempts FROM memory_outboxentry o
 WHERE o.tenant_id = %s::uuid AND o.state = 'pending' AND o.due_at <= clock_timestamp()
-ORDER BY o.due_at LIMIT %s FOR UPDATE SKIP LOCKED
+  AND NOT (o.topic = ANY(%s::text[])) ORDER BY o.due_at LIMIT %s FOR UPDATE SKIP LOCKED
+"""
+# Taken for a while: whoever is cut off leaves them to be taken again once that is over.
+_TAKE = """
+UPDATE memory_outboxentry o SET due_at = clock_timestamp() + %s
+FROM (SELECT w.id FROM memory_outboxentry w
+  WHERE w.tenant_id = %s::uuid AND w.state = 'pending' AND w.due_at <= clock_timestamp() AND w.topic = ANY(%s::text[])
+  ORDER BY w.due_at LIMIT %s FOR UPDATE SKIP LOCKED) w
+WHERE o.tenant_id = %s::uuid AND o.id = w.id RETURNING o.id, o.topic, o.target_id, o.attempts
+"""
+_GIVE_BACK = """
+UPDATE memory_outboxentry o SET due_at = clock_timestamp() WHERE o.tenant_id = %s::uuid AND o.id = ANY(%s::uuid[])
 """
 _DONE = """
 UPDATE memory_outboxentry o SET state = 'done', done_at = clock_timestamp(), failure = NULL
@@ -170,7 +199,49 @@ class _Entry:
 
 
 def drain_tenant(tenant: UUID, *, limit: int = CHUNK) -> int:
-    """Do what is due in one tenant, at most `limit` entries, in one transaction; return how many entries it took."""
+    """Do what is due in one tenant, at most `limit` entries, and return how many it took.
+
+    In one transaction, apart from the topics whose work opens transactions of its own.
+    """
+    return _drain_together(tenant, limit) + _drain_apart(tenant, min(limit, APART))
+
+
+def _drain_apart(tenant: UUID, limit: int) -> int:
+    """Take entries for a while, do the work of each outside of a transaction, and settle them."""
+    if not workers():
+        return 0
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        taken = rows.fetch(_TAKE, [TAKEN_FOR, tenant, sorted(workers()), limit, tenant])
+    if not taken:
+        return 0
+    deadline = time.monotonic() + TAKEN_FOR.total_seconds() / 2
+    entries = [_Entry(*row) for row in taken]
+    by_topic: dict[str, list[_Entry]] = defaultdict(list)
+    results: dict[str, dict[UUID, Settled | GivenUp | Retry]] = defaultdict(dict)
+    untouched: list[UUID] = []
+    for entry in entries:
+        if time.monotonic() > deadline:
+            untouched.append(entry.id)
+            continue
+        by_topic[entry.topic].append(entry)
+        if entry.target in results[entry.topic]:
+            continue
+        try:
+            results[entry.topic][entry.target] = workers()[entry.topic](tenant, entry.target)
+        except Exception as error:
+            _give_way(error)
+            results[entry.topic][entry.target] = Retry(type(error).__name__)
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        for topic, done in by_topic.items():
+            failures = {target: each.code for target, each in results[topic].items() if isinstance(each, Retry)}
+            outcomes = {target: each for target, each in results[topic].items() if not isinstance(each, Retry)}
+            _settle(tenant, topic, done, outcomes, failures)
+        if untouched:
+            rows.execute(_GIVE_BACK, [tenant, untouched])
+    return len(entries)
+
+
+def _drain_together(tenant: UUID, limit: int) -> int:
     with tenant_transaction(Role.WORKER, tenant=tenant):
         with connection.cursor() as cursor:
             # What takes for ever must fail and be counted, not end with the process and be tried for ever. And a plan
@@ -179,7 +250,7 @@ def drain_tenant(tenant: UUID, *, limit: int = CHUNK) -> int:
                 "SELECT set_config('statement_timeout', %s, true), set_config('plan_cache_mode', 'force_custom_plan', true)",
                 [_STATEMENT_LIMIT],
             )
-        entries = [_Entry(*row) for row in rows.fetch(_CLAIM, [tenant, limit])]
+        entries = [_Entry(*row) for row in rows.fetch(_CLAIM, [tenant, sorted(workers()), limit])]
         by_topic: dict[str, list[_Entry]] = defaultdict(list)
         for entry in entries:
             by_topic[entry.topic].append(entry)

@@ -81,7 +81,8 @@ class EpisodeKept:
     """The episode is stored, or was already (`repeated`).
 
     `replaced` counts the credentials that are not kept by the detector that found them, `detected` names what else found
-    something, `quarantined` says that a person looks before anything drawn from it stands.
+    something, `quarantined` says that a person looks before anything drawn from it stands. `extraction`: how far drawing
+    facts from it had come then, and its `code`. `again`: this request was answered before.
     """
 
     id: UUID
@@ -90,6 +91,9 @@ class EpisodeKept:
     replaced: dict[str, int] = field(default_factory=dict)
     detected: tuple[str, ...] = ()
     quarantined: bool = False
+    extraction: str = "none"
+    code: str | None = None
+    again: bool = False
 
     @property
     def status(self) -> int:

@@ -39,6 +39,7 @@ class Waiting(NamedTuple):
     consent_id: UUID | None
     episode_id: UUID | None
     quote_id: UUID | None
+    extractor: str | None
     sensitivity: int
     basis: str
     expires_at: datetime | None
@@ -62,6 +63,7 @@ class Waiting(NamedTuple):
             episode_id=self.episode_id,
             quote=None,
             quote_id=self.quote_id,
+            extractor=self.extractor,
             sensitivity=self.sensitivity,
             basis=self.basis,
             expires_at=self.expires_at,
@@ -76,7 +78,7 @@ class Waiting(NamedTuple):
 
 _WAITING = """
 SELECT s.valid_from, s.stated_to, s.confidence, s.source, s.turn_id, s.tool_call_id, s.consent_id, s.episode_id, s.quote_id,
-  s.sensitivity, s.basis, s.expires_at, s.writer_kind, s.writer_id, s.trust, s.said_at,
+  s.extractor, s.sensitivity, s.basis, s.expires_at, s.writer_kind, s.writer_id, s.trust, s.said_at,
   s.detected
 FROM memory_candidatesaying s WHERE s.tenant_id = %s::uuid AND s.candidate_id = %s::uuid ORDER BY s.id
 """
@@ -272,6 +274,7 @@ def _store_saying(writing: Writing, item: Prepared, candidate: UUID, *, quote_id
         consent_id=item.consent_id,
         episode_id=item.episode_id,
         quote_id=quote_id,
+        extractor=item.extractor,
         sensitivity=item.sensitivity,
         basis=item.basis,
         expires_at=item.expires_at,
@@ -451,6 +454,7 @@ def _confirm(writing: Writing, item: Prepared, key: KeyState, told: Sequence[Wai
         source=SourceKind.CONFIRMATION,
         confidence=None,
         quote_id=None,
+        extractor=None,
         writer_kind=actor.kind.value,
         writer_id=actor.id,
         trust=actor.trust,

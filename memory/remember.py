@@ -5,14 +5,29 @@ consents, subjects, fact keys, audit. What is read of a key is read after its lo
 is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from memory import acts, admission, detecting, episodes, factkeys, idempotency, proposals, rows, sayings, subjects
+from memory import (
+    acts,
+    admission,
+    detecting,
+    drawing,
+    episodes,
+    factkeys,
+    idempotency,
+    outbox,
+    proposals,
+    rows,
+    sayings,
+    subjects,
+)
+from memory.admission import Cited, References
 from memory.contracts import EpisodeBody, FactBody, SubjectBody
-from memory.outcomes import Denied, Outcome, Refusal, Repeat
+from memory.drawing import Draw, Drawn, Source
+from memory.outcomes import Denied, EpisodeKept, Outcome, Refusal, Repeat
 from memory.sayings import Prepared, Target
 from memory.writing import Writing, begin, store
 from policies.vocabulary import Basis, Sensitivity
@@ -37,15 +52,8 @@ def facts(
         return before
     asked = {place: body for place, body in enumerate(bodies) if not isinstance(body, Denied)}
     writing, references = admission.open_for(actor, asked.values(), act="fact.batch" if batch else "fact.write")
-    admitted, denied = admission.admit(writing, references, asked)
     outcomes: dict[int, Outcome] = {place: body for place, body in enumerate(bodies) if isinstance(body, Denied)}
-    outcomes.update(denied)
-    acts.lock(writing, admitted)
-    for item in admitted:
-        try:
-            outcomes[item.place] = _carry_out(writing, item)
-        except Refusal as refusal:
-            outcomes[item.place] = refusal.denied
+    outcomes.update(_write(writing, references, asked))
     answers = [outcomes[place] for place in range(len(bodies))]
     if batch:
         # One receipt records all of them, what was refused too.
@@ -55,6 +63,19 @@ def facts(
     if isinstance(answers[0], Denied):
         return answers
     return _finish(writing, answers, repeat)
+
+
+def _write(writing: Writing, references: References, asked: Mapping[int, FactBody]) -> dict[int, Outcome]:
+    """Let what is asked (by place) stand or wait where it may; return what each came to."""
+    admitted, denied = admission.admit(writing, references, asked)
+    outcomes: dict[int, Outcome] = {**denied}
+    acts.lock(writing, admitted)
+    for item in admitted:
+        try:
+            outcomes[item.place] = _carry_out(writing, item)
+        except Refusal as refusal:
+            outcomes[item.place] = refusal.denied
+    return outcomes
 
 
 def _carry_out(writing: Writing, item: Prepared) -> Outcome:
@@ -164,19 +185,119 @@ def decide_candidate(actor: Actor, candidate: UUID, *, accept: bool, reason: str
     return _finish(writing, [outcome])[0]
 
 
-def episode(actor: Actor, body: EpisodeBody, *, repeat: Repeat | None = None) -> Outcome:
-    """Keep an episode as received. The same source again is the same episode; with other content it is denied (409)."""
+def episode(
+    actor: Actor, body: EpisodeBody, *, repeat: Repeat | None = None, draw: Draw | None = None
+) -> EpisodeKept | Denied:
+    """Keep an episode as received. The same source again is the same episode; with other content it is denied (409).
+
+    With `draw` facts are drawn from it at once, in this transaction; without, the background does so later, unless the
+    writer wants nothing drawn.
+    """
     before = _earlier(actor, repeat)
     if before is not None:
-        return before[0]
+        assert isinstance(before[0], EpisodeKept)
+        return replace(before[0], again=True)
     writing, references = admission.open_with(
         actor, act="episode.write", consents={body.consent_ref}, names={body.subject}
     )
     try:
-        outcome = episodes.keep(writing, references, body)
+        kept, source, about = episodes.keep(writing, references, body)
     except Refusal as refusal:
         return refusal.denied
-    return _finish(writing, [outcome], repeat)[0]
+    if not kept.repeated and body.extract != "no":
+        if about is not None and source.subject is not None:
+            references.subjects[source.subject] = about
+        state, code = _draw_from_new(writing, references, source, draw, wait=body.extract == "now")
+        kept = replace(kept, extraction=state, code=code)
+    _finish(writing, [kept], repeat)
+    return kept
+
+
+#: How long the background leaves an episode to the request that wants it drawn from at once.
+_LEFT_TO_THE_REQUEST = timedelta(minutes=2)
+
+
+def _draw_from_new(
+    writing: Writing, references: References, source: Source, draw: Draw | None, *, wait: bool
+) -> tuple[str, str | None]:
+    """Draw from an episode of this transaction, or leave that to the background; return the state, and its code."""
+    silent = drawing.silence(source.kind, source.role, source.subject)
+    if silent is not None:
+        drawing.record(source, "skipped", code=silent)
+        return "skipped", silent
+    drawn = None if draw is None else draw(writing, source)
+    if drawn is not None and not drawn.failed:
+        return _take(writing, references, source, drawn, attempts=1), drawn.code
+    code = None if drawn is None else drawn.code
+    drawing.record(source, "pending", code=code, attempts=int(drawn is not None))
+    drawing.leave(source, writing.now, after=_LEFT_TO_THE_REQUEST if wait and drawn is None else timedelta(0))
+    outbox.nudge()
+    return "pending", code
+
+
+def extraction(source: Source, drawn: Drawn, *, attempts: int) -> None:
+    """Write what was drawn from a stored episode, each saying in its place in the row of the extraction, which is held.
+
+    Acts for the episode's writer, as they stood when they sent it. Where the episode or its subject has ended since it
+    was read, nothing is written but that.
+    """
+    writing, references = admission.open_with(
+        source.writer, act="episode.extract", consents={source.consent_ref}, names={source.subject}
+    )
+    # Read under the subject's lock: an ending that was first is seen now, and one that comes later waits.
+    now = drawing.load(source.writer.tenant, source.id)
+    about = None if source.subject is None else references.subjects.get(source.subject)
+    if now is None or now.ended is not None or about is None or about.id != source.subject_id:
+        code = "episode_ended" if now is None or now.ended is None else now.ended
+        drawing.record(source, "skipped", code=code, attempts=attempts)
+        drawing.note(writing, source, code, attempts=attempts)
+        writing.came_to("reject", [code])
+    else:
+        _take(writing, references, source, drawn, attempts=attempts)
+    store(writing)
+
+
+def _take(writing: Writing, references: References, source: Source, drawn: Drawn, *, attempts: int) -> str:
+    """Let what was drawn stand or wait where it may, and record what each proposal came to. Return the state."""
+    references.episodes[source.id] = Cited(source.occurred_at, source.text or "", source.quarantined)
+    outcomes = _write(writing, references, dict(enumerate(drawn.sayings))) if drawn.sayings else {}
+    results = [drawing.result(body.attribute, outcomes[place]) for place, body in enumerate(drawn.sayings)]
+    results += [drawing.left_out(attribute, code) for attribute, code in drawn.left]
+    state = "done" if drawn.code is None else "skipped"
+    drawing.record(source, state, code=drawn.code, attempts=attempts, extractors=drawn.extractors, results=results)
+    drawing.note(writing, source, drawn.code or "drawn", results, attempts=attempts)
+    writing.came_to("accept", ["drawn"])
+    return state
+
+
+def extraction_failed(source: Source, code: str, *, attempts: int, final: bool) -> None:
+    """Record that drawing from an episode failed, by code: it waits to be tried again, unless this was `final`."""
+    drawing.record(source, "failed" if final else "pending", code=code, attempts=attempts)
+    if final:
+        writing, _ = begin(source.writer, "episode.extract")
+        drawing.note(writing, source, code, attempts=attempts)
+        writing.came_to("reject", [code])
+        store(writing)
+
+
+def extraction_ended(source: Source, code: str, *, attempts: int) -> None:
+    """Record that there is nothing to draw from an episode, by code."""
+    writing, _ = begin(source.writer, "episode.extract")
+    drawing.record(source, "skipped", code=code, attempts=attempts)
+    drawing.note(writing, source, code, attempts=attempts)
+    writing.came_to("reject", [code])
+    store(writing)
+
+
+def ask_extraction(actor: Actor, source: Source) -> None:
+    """Let an episode be drawn from again, or for the first time, by whoever may see it; the row is held."""
+    drawing.record(source, "pending")
+    writing, _ = begin(actor, "episode.extract")
+    drawing.leave(source, writing.now, after=_LEFT_TO_THE_REQUEST)
+    outbox.nudge()
+    writing.note(Action.EXTRACTION_ASKED, "episode", source.id)
+    writing.came_to("accept", ["asked"])
+    store(writing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,10 @@ def fetch_all(queries: Sequence[Query | None]) -> list[list[tuple[Any, ...]]]:
     return answers
 
 
-def execute(sql: str, parameters: Sequence[Any]) -> None:
+def execute(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> None:
     """Run one statement without asking for an answer; at a door it travels with the next question or the commit."""
     with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
+        cursor.execute(sql, parameters)  # type: ignore[arg-type]
 
 
 def look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> str:
@@ -172,6 +172,7 @@ class EvidenceRow(NamedTuple):
     written_at: datetime
     episode_id: UUID | None
     quote_id: UUID | None
+    extractor: str | None
     attribute_version_id: UUID
     policy_version_id: UUID
     corrects_id: UUID | None
@@ -238,6 +239,7 @@ class EpisodeRow(NamedTuple):
     consent_id: UUID | None
     payload_id: UUID
     content_digest: bytes
+    extraction: str
     policy_version_id: UUID
     sensitivity: int
     basis: str
@@ -287,6 +289,7 @@ class CandidateSayingRow(NamedTuple):
     consent_id: UUID | None
     episode_id: UUID | None
     quote_id: UUID | None
+    extractor: str | None
     sensitivity: int
     basis: str
     expires_at: datetime | None

@@ -59,6 +59,8 @@ class Prepared:
     #: A quote that is still to be stored, or the one that is.
     quote: str | None = None
     quote_id: UUID | None = None
+    #: What drew it from its episode, by name and version; None where its writer said it.
+    extractor: str | None = None
     sensitivity: int
     #: Codes of what detection found in it.
     detected: Sequence[str] = ()

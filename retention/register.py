@@ -110,6 +110,10 @@ _MODELS: dict[str, Fields] = {
         content_free="tenant kind role occurred_at recorded_at writer_kind extraction policy_version detected replaced"
         f" quarantined {_GOVERNED}",
     ),
+    "memory.Extraction": _fields(
+        pseudonymous="id episode subject results",
+        content_free="tenant state code attempts extractors stated clearance trust purposes asked_at finished_at",
+    ),
     "memory.FactKey": _fields(
         pseudonymous="id subject chain_no", content_free="tenant attribute act_no newest_at checked_act_no"
     ),
@@ -135,7 +139,7 @@ _MODELS: dict[str, Fields] = {
     ),
     "memory.CandidateSaying": _fields(
         pseudonymous="id candidate turn_id tool_call_id consent episode quote writer_id",
-        content_free=f"tenant valid_from stated_to confidence source sensitivity basis expires_at said_at"
+        content_free=f"tenant valid_from stated_to confidence source extractor sensitivity basis expires_at said_at"
         f" detected {_WRITER}",
     ),
     "memory.Receipt": _fields(
@@ -220,6 +224,10 @@ REASONS = MappingProxyType(
         "memory.Episode.content_digest": "an HMAC under the tenant's idempotency key, which is not in the database",
         "memory.Episode.detected": "names of detectors, of the shape that a check allows",
         "memory.Episode.replaced": "counts by names of detectors, by a check",
+        "memory.Extraction.code": "a code, of the shape that a check allows",
+        "memory.Extraction.extractors": "programs' names and versions",
+        "memory.Extraction.results": "names of attributes, ids and codes, made by the write door",
+        "memory.Extraction.purposes": "codes, given by an operator",
         "memory.Fact.value_digest": "an HMAC under a key derived from the subject's data key",
         "memory.Evidence.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.Evidence.tool_call_id": "as turn_id",
@@ -229,6 +237,7 @@ REASONS = MappingProxyType(
         "memory.Candidate.reasons": "codes",
         "memory.Candidate.rule": "the id of a rule in a published policy",
         "memory.Candidate.decision_reason": "a code",
+        "memory.CandidateSaying.extractor": "a program's name and version",
         "memory.CandidateSaying.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.CandidateSaying.tool_call_id": "as turn_id",
         "memory.CandidateSaying.detected": "names of detectors, of the shape that a check allows",

@@ -53,6 +53,8 @@ class Action(StrEnum):
     SUBJECT_NAMED = "subject.named"
     EPISODE_RECORDED = "episode.recorded"
     EPISODE_SENT = "episode.sent_to_model"
+    EXTRACTION_ASKED = "episode.extraction_asked"
+    EPISODE_EXTRACTED = "episode.extracted"
     FACT_WRITTEN = "fact.written"
     FACT_IMPORTED = "fact.imported"
     FACT_CORRECTED = "fact.corrected"

@@ -244,14 +244,59 @@ class RetractedAnswer(Answer):
     receipt: UUID
 
 
-class EpisodeWritten(Answer):
-    """The episode is kept; what was drawn from it stands in the lists."""
+class ExtractionAnswer(Answer):
+    """How far drawing facts from an episode has come.
+
+    `none`: not asked for; `pending`: waits, or waits to be tried again, which `code` then tells; `failed`: given up;
+    `skipped`: nothing in it can be a saying of its subject, or it may not be read any more, as `code` says.
+    """
+
+    state: Literal["none", "pending", "done", "failed", "skipped"]
+    code: str | None
+    attempts: Count
+    extractors: Annotated[list[str], Field(description="Who drew, by name and version.")]
+    finished_at: datetime | None
+
+
+class DrawnFact(Answer):
+    """A fact that was drawn, as it stands now, and what changed by it."""
+
+    attribute: str
+    change: Literal["new", "update", "late", "ended", "corrected", "no_change"]
+    fact: FactAnswer
+    evidence: UUID
+    reasons: list[str]
+
+
+class DrawnWaiting(Answer):
+    """A saying that was drawn and waits: for a person, or for recurrence."""
+
+    attribute: str
+    candidate: UUID
+    reasons: list[str]
+
+
+class DrawnRejected(Answer):
+    """A proposal that was not taken; the attribute is null where it was none of those offered."""
+
+    attribute: str | None
+    reasons: list[str]
+
+
+class EpisodeDrawn(Answer):
+    """What was drawn from an episode, as far as the reader may see it."""
 
     id: UUID
-    facts: list[UUID]
-    asked: list[UUID]
-    buffered: list[UUID]
-    rejected: list[UUID]
+    extraction: ExtractionAnswer
+    facts: list[DrawnFact]
+    asked: list[DrawnWaiting]
+    buffered: list[DrawnWaiting]
+    rejected: list[DrawnRejected]
+
+
+class EpisodeWritten(EpisodeDrawn):
+    """The episode is kept; what was drawn from it so far stands in the lists."""
+
     replaced: Annotated[dict[str, Count], Field(description="Credentials that were replaced, by their detector.")]
     detected: Annotated[list[str], Field(description="Detectors that found something else.")]
     quarantined: bool
@@ -272,7 +317,7 @@ class EpisodeAnswer(Answer):
     recorded_at: datetime
     consent_ref: str | None
     writer: Writer
-    extraction: str
+    extraction: ExtractionAnswer
     replaced: Annotated[dict[str, Count], Field(description="Credentials that were replaced, by their detector.")]
     detected: Annotated[list[str], Field(description="Detectors that found something else.")]
     quarantined: Annotated[bool, Field(description="It speaks to the agent: a person looks at what is drawn from it.")]
@@ -280,6 +325,9 @@ class EpisodeAnswer(Answer):
     retention: Kept
     redaction: Redaction
     facts: Annotated[list[UUID], Field(description="Facts that rest on it, at most 200.")]
+    asked: list[DrawnWaiting]
+    buffered: list[DrawnWaiting]
+    rejected: list[DrawnRejected]
     receipt: UUID
 
 

@@ -9,13 +9,13 @@ from uuid import UUID
 
 from rest_framework.response import Response
 
-from memory import recall, remember
+from memory import extracting, recall, remember
 from memory.contracts import Body, RetractBody, parse
 from memory.outcomes import Asked, ConsentKept, Denied, EpisodeKept, Outcome, Repeat, Retracted, Written
 from tenants.api.base import GovernedView
 from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
 from tenants.identity import new_id
-from tenants.isolation import Role, assume
+from tenants.isolation import Role, assume, tenant_transaction
 
 _PROBLEMS: dict[int, type[Problem]] = {400: Malformed, 403: Forbidden, 409: Clash, 422: Refused}
 
@@ -91,14 +91,37 @@ class MemoryView(GovernedView):
         response.refusal = partial(remember.record_refusal, self.actor, denied)  # type: ignore[attr-defined]
         return response
 
+    def drawn_afterwards(self, episode: UUID, *, status: int | None = None, **more: Any) -> Response:
+        """Answer, once this transaction is committed, with what drawing from the episode came to.
+
+        202 where it waits to be tried again, unless `status` says what the request itself came to.
+        """
+
+        def afterwards() -> Response:
+            actor = self.actor
+            extracting.draw(actor.tenant, episode)
+            with tenant_transaction(
+                Role.AGENT, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id, durable=False
+            ):
+                drawn = extracting.told(actor, episode)
+            waits = drawn["extraction"]["state"] == "pending"
+            return Response({"id": episode, **drawn, **more}, status=status or (202 if waits else 200))
+
+        response = Response({}, status=200)
+        response.afterwards = afterwards  # type: ignore[attr-defined]
+        return response
+
+    def assume_reader(self) -> None:
+        """Go on as the agent that reads: what a writer may see of what it wrote is that role's to say."""
+        actor = self.actor
+        assume(Role.AGENT, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id)
+
     def _facts(self, outcomes: Sequence[Outcome]) -> dict[UUID, dict[str, Any]]:
         wanted = {each.fact for each in outcomes if isinstance(each, Written) and not each.blind and each.fact}
         if not wanted:
             return {}
-        # What the writer may see of it is the agent's role to say, not the write door's, which sees more.
-        actor = self.actor
-        assume(Role.AGENT, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id)
-        return recall.facts_by_id(actor, sorted(wanted))
+        self.assume_reader()
+        return recall.facts_by_id(self.actor, sorted(wanted))
 
 
 def outcome_json(outcome: Outcome, facts: dict[UUID, dict[str, Any]], *, place: int | None = None) -> dict[str, Any]:
@@ -124,11 +147,11 @@ def outcome_json(outcome: Outcome, facts: dict[UUID, dict[str, Any]], *, place: 
     if isinstance(outcome, Retracted):
         return {"evidence": list(outcome.evidence)}
     assert isinstance(outcome, EpisodeKept)
-    # Nothing is drawn from an episode yet: the lists are what extraction will fill.
-    return {"id": outcome.id, "facts": [], "asked": [], "buffered": [], "rejected": [], **_screened(outcome)}
+    return {"id": outcome.id, **extracting.untouched(outcome.extraction, outcome.code), **screened(outcome)}
 
 
-def _screened(kept: EpisodeKept) -> dict[str, Any]:
+def screened(kept: EpisodeKept) -> dict[str, Any]:
+    """Return what detection made of an episode."""
     return {"replaced": kept.replaced, "detected": list(kept.detected), "quarantined": kept.quarantined}
 
 

@@ -7,6 +7,7 @@ from memory.api import views
 urlpatterns = [
     path("episodes/", views.Episodes.as_view(), name="episodes"),
     path("episodes/<str:id>/", views.Episode.as_view(), name="episode"),
+    path("episodes/<str:id>/extract/", views.ExtractEpisode.as_view(), name="extract_episode"),
     path("facts/", views.Facts.as_view(), name="facts"),
     path("facts/batch/", views.FactsBatch.as_view(), name="facts_batch"),
     path("facts/<str:id>/", views.Fact.as_view(), name="fact"),

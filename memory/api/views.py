@@ -5,9 +5,9 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import consent, recall, remember
+from memory import consent, extracting, recall, remember
 from memory.api import answers
-from memory.api.base import MemoryView, explained_json
+from memory.api.base import MemoryView, explained_json, screened
 from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery
 from memory.api.schema import CONSENT_REF
 from memory.contracts import (
@@ -41,7 +41,18 @@ class Episodes(MemoryView):
         "keep_episode", {201: answers.EpisodeWritten, 200: answers.EpisodeWritten}, body=EpisodeBody, refusal="Refusal"
     )
     def post(self, request: Request) -> Response:
-        return self.told(remember.episode(self.actor, parse(EpisodeBody, request.data), repeat=self.repeat()))
+        """Keep what was said or returned, once; by default facts are drawn from it in the background."""
+        body = parse(EpisodeBody, request.data)
+        kept = extracting.keep(self.actor, body, repeat=self.repeat())
+        if isinstance(kept, Denied):
+            return self.refused(kept)
+        if extracting.unfinished(body, kept) and (not kept.repeated or extracting.ask(self.actor, kept.id)):
+            return self.drawn_afterwards(kept.id, status=kept.status, **screened(kept), receipt=kept.receipt)
+        if kept.extraction == "done" or kept.again or kept.repeated:
+            self.assume_reader()
+            drawn = extracting.told(self.actor, kept.id)
+            return Response({"id": kept.id, **drawn, **screened(kept), "receipt": kept.receipt}, status=kept.status)
+        return self.told(kept)
 
 
 class Episode(MemoryView):
@@ -51,7 +62,26 @@ class Episode(MemoryView):
 
     @described("read_episode", answers.EpisodeAnswer, path=ID)
     def get(self, request: Request, id: str) -> Response:
-        return Response(recall.episode(self.actor, uuid_or_missing(id)))
+        episode = uuid_or_missing(id)
+        shown = recall.episode(self.actor, episode)
+        drawn = extracting.told(self.actor, episode, whole=False)
+        waiting = {name: drawn[name] for name in ("asked", "buffered", "rejected")}
+        return Response({**shown, "extraction": drawn["extraction"], **waiting})
+
+
+class ExtractEpisode(MemoryView):
+    """Drawing from an episode again."""
+
+    scope = {"POST": Scope.WRITE}
+
+    @described("extract_episode", {200: answers.EpisodeDrawn, 202: answers.EpisodeDrawn}, path=ID)
+    def post(self, request: Request, id: str) -> Response:
+        """Draw from an episode where that failed or waits, or was not asked for; one that is done stays as it is."""
+        episode = uuid_or_missing(id)
+        if extracting.ask(self.actor, episode):
+            return self.drawn_afterwards(episode)
+        self.assume_reader()
+        return Response({"id": episode, **extracting.told(self.actor, episode)})
 
 
 class Facts(MemoryView):

@@ -34,6 +34,10 @@ from policies.vocabulary import Cardinality
 MAX_CHARACTERS = 20_000
 #: A longer sentence is none: it is passed over.
 MAX_SENTENCE = 2_000
+#: Of an attribute that waits for recurrence weaker signals are heard too, and told as no more than this.
+WEAKEST, WEAK = 0.3, 0.49
+_AGAINST_BARE = frozenset(("bare_alone", "cover_alone"))
+_QUESTIONS = frozenset(("asks_self", "asks", "asks_if", "question"))
 _MAX_CACHED = 256
 
 _WORD = re.compile(r"\d+(?=-[^\W\d])|[^\W_]+(?:['’.-][^\W_]+)*|n't|'[a-z]+|[^\w\s]")
@@ -278,7 +282,10 @@ class PatternExtractor:
         self._tables: OrderedDict[tuple[int, ...], _Table] = OrderedDict()
 
     def extract(self, episode: EpisodeText, attributes: Sequence[AttributeSlice]) -> list[Proposal]:
-        """Return what the user says here of these attributes, in the order of the text."""
+        """Return what the user says here of these attributes, in the order of the text.
+
+        What an attribute that waits for recurrence may be told by is proposed as a weak signal, below one half.
+        """
         return [proposal for proposal, _ in self.explained(episode, attributes)]
 
     def explained(
@@ -928,12 +935,26 @@ class _Read:
 
     # Deciding
 
+    def _mentioned(self, one: _Candidate, features: dict[str, float]) -> bool:
+        """Whether a choice of an attribute that waits for recurrence is merely mentioned, and not asked about."""
+        return (
+            self.table.definitions[one.sheet].recurrence is not None
+            and one.kind == "choice"
+            and not _AGAINST_BARE.isdisjoint(features)
+            and _QUESTIONS.isdisjoint(features)
+            and "another_person" not in features
+        )
+
     def proposals(self, least: float) -> list[tuple[Proposal, dict[str, float]]]:
         scored: list[tuple[float, int, _Candidate, dict[str, float]]] = []
         for order, one in enumerate(self._candidates()):
             if one.kind != "boolean" and self._negated(self.sentences[one.sentence], one.first, one.last):
                 continue
             features = self._features(one)
+            if self._mentioned(one, features):
+                # What would count against a value that nothing leads to: here its coming again is what counts.
+                features = {name: amount for name, amount in features.items() if name not in _AGAINST_BARE}
+                features["mentioned"] = 1.0
             score = sum(WEIGHTS.get(name, 0.0) * amount for name, amount in features.items())
             scored.append((score, -order, one, features))
         rivals: dict[tuple[int, int], list[float]] = {}
@@ -953,10 +974,15 @@ class _Read:
         taken: list[tuple[int, int]] = []
         filled: set[int] = set()
         found = []
+        weakest = min(least, WEAKEST) if any(each.recurrence for each in self.table.definitions) else least
         for score, _, one, features in settled:
             confidence = 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, score))))
-            if confidence < least:
+            if confidence < weakest:
                 break
+            if confidence < least and self.table.definitions[one.sheet].recurrence is None:
+                continue
+            if confidence < least or "mentioned" in features:
+                confidence = min(confidence, WEAK)
             several = self.table.definitions[one.sheet].cardinality is Cardinality.MULTI
             if (one.sheet in filled and not several) or any(
                 one.start < end and start < one.end for start, end in taken

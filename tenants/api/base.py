@@ -30,7 +30,8 @@ class GovernedView(APIView):
     A method that is defined and has a `scope` is served; it runs inside one `tenant_transaction` under its `role`, with
     `self.actor`, `self.now` and `self.parameters` set. An answer of 400 or more rolls back, also where it is a `Problem`
     that was raised; the answer is rendered before the commit. A refusal that must be recorded is put on the answer as
-    `response.refusal`, a callable that then runs in a second short transaction under `Role.WRITER`.
+    `response.refusal`, a callable that then runs in a second short transaction under `Role.WRITER`. What may only be
+    done once the transaction is committed is `response.afterwards`, a callable that returns the answer in its place.
     """
 
     #: The scope that a method needs; None where any key suffices. HEAD is served as GET.
@@ -69,6 +70,9 @@ class GovernedView(APIView):
             if refusal is not None:
                 with tenant_transaction(Role.WRITER, tenant=self.actor.tenant, actor=self.actor.id):
                     refusal()
+            afterwards: Callable[[], Response] | None = getattr(response, "afterwards", None)
+            if afterwards is not None and response.status_code < 400:
+                response = self._rendered(afterwards())
         except Exception as error:
             response = self._rendered(self.handle_exception(error))
         return response

@@ -621,7 +621,15 @@ def sign_in_by_two_steps(world: World) -> None:
 
 #: What members see of memory and its rules.
 METADATA = (
-    *("memory/subject", "memory/episode", "memory/factkey", "memory/fact", "memory/evidence", "memory/belief"),
+    *(
+        "memory/subject",
+        "memory/episode",
+        "memory/extraction",
+        "memory/factkey",
+        "memory/fact",
+        "memory/evidence",
+        "memory/belief",
+    ),
     *("memory/candidate", "memory/receipt", "memory/outboxentry", "policies/consent"),
 )
 

@@ -123,6 +123,7 @@ DOORS = {
     "memory/rows.py": {"belief", "evidence", "fact", "payload"},
     "memory/factkeys.py": {"factkey"},
     "memory/subjects.py": {"subjectidentifier"},
+    "memory/drawing.py": {"extraction"},
     "memory/proposals.py": {"candidate"},
     "memory/recall.py": {"receipt"},
     "memory/receipts.py": {"receipt"},

@@ -16,7 +16,15 @@ from tests.paths.ledger import CANARY, Ledger, publish
 from tests.policies.two_people import Two
 
 MODELS = (
-    *("memory/subject", "memory/episode", "memory/factkey", "memory/fact", "memory/evidence", "memory/belief"),
+    *(
+        "memory/subject",
+        "memory/episode",
+        "memory/extraction",
+        "memory/factkey",
+        "memory/fact",
+        "memory/evidence",
+        "memory/belief",
+    ),
     *("memory/candidate", "memory/receipt", "memory/outboxentry"),
     *(
         "policies/attribute",

@@ -93,7 +93,7 @@ def test_c099_a_quote_that_is_not_in_the_episode_to_the_letter_is_refused(ledger
         ("subject", episode(subject="x" * 201)),
         ("occurred_at", episode(occurred_at="2026-06-01T09:00:00")),
         ("kind", episode(kind=CANARY)),
-        ("extract", episode(extract="now")),
+        ("extract", episode(extract="soon")),
         ("", episode(**{CANARY: 1})),
     ],
 )
