@@ -23,9 +23,10 @@ from django.test import Client
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from memory import consent, endings, idempotency, outbox, recall, receipts, remember
+from memory import consent, endings, extracting, idempotency, outbox, recall, receipts, remember
 from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
+from memory.rows import fetch
 from policies import approvals, catalogue, publishing
 from policies.approvals import Act, Answer
 from policies.definitions import definition, load_definitions
@@ -44,7 +45,7 @@ from tests.organisation import PASSWORD, STARTER, Organisation, Person, Register
 
 ATTRIBUTES = json.dumps(
     [
-        {"name": "deadline", "schema": {"type": "string", "format": "date"}},
+        {"name": "deadline", "schema": {"type": "string", "format": "date"}, "path": "$.deadline"},
         {"name": "colour", "schema": {"type": "string"}, "sensitivity": "public", "conflict": "review"},
         {"name": "tag", "schema": {"type": "string"}, "sensitivity": "internal", "cardinality": "multi"},
         {"name": "plan", "schema": {"type": "string"}, "sensitivity": "internal", "recurrence": {"count": 2, "days": 30}},
@@ -336,6 +337,31 @@ def keep_an_episode(world: World) -> None:
         assert recall.episode(actor, kept.id)["facts"] == [said.fact]
         source = recall.lineage(actor, said.fact)["sources"][0]
         assert source["provenance"]["quote"] == "deadline is 2026-07-15"
+
+
+def draw_from_episodes(world: World) -> None:
+    """At once, in the background, and again what the tool repeats."""
+    sent = {"kind": "tool_result", "content": {"deadline": "2026-07-15"}, "session_id": "s1", "tool_call_id": "c1",
+            "subject": named(), "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    kept = []
+    for extract in ("now", "now", "later"):
+        with writing(world) as actor:
+            body_of = parse(EpisodeBody, {**sent, "turn_id": uuid4().hex, "extract": extract})
+            outcome: Any = extracting.keep(actor, body_of)
+        kept.append(outcome.id)
+    with reading(world) as actor:
+        assert [each["change"] for each in extracting.told(actor, kept[0])["facts"]] == ["new"]
+        assert extracting.told(actor, kept[2])["extraction"]["state"] == "pending"
+        (row,) = fetch(_SUBJECT_OF, [kept[2]])
+        assert extracting.waiting(world.tenant, row[0]).episodes == 1
+    extracting.draw(world.tenant, kept[2])
+    with writing(world) as actor:
+        assert not extracting.ask(actor, kept[2])
+    with reading(world) as actor:
+        assert extracting.told(actor, kept[2])["extraction"]["state"] == "done"
+
+
+_SUBJECT_OF = "SELECT e.subject_id FROM memory_episode e WHERE e.id = %s"
 
 
 def propose_and_decide(world: World) -> None:
@@ -688,7 +714,7 @@ def choose_between_tenants(world: World) -> None:
 ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
-        write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode,
+        write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
         propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, repeat_a_request, record_a_refusal, foresee,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
