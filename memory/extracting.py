@@ -433,7 +433,7 @@ def _saying(source: Source, proposal: Proposal, extractor: str) -> DrawnBody:
 # telling --------------------------------------------------------------------------------------------------------------
 
 _STATE = """
-SELECT x.state, x.code, x.attempts, x.extractors, x.finished_at, x.results::text
+SELECT x.state, x.code, x.attempts, x.extractors, x.results::text
 FROM memory_extraction x WHERE x.tenant_id = %s::uuid AND x.episode_id = %s::uuid
 """
 _CANDIDATES_SEEN = "SELECT c.id FROM memory_candidate c WHERE c.tenant_id = %s::uuid AND c.id = ANY(%s::uuid[])"
@@ -442,14 +442,14 @@ _CANDIDATES_SEEN = "SELECT c.id FROM memory_candidate c WHERE c.tenant_id = %s::
 def told(actor: Actor, episode: UUID, *, whole: bool = True) -> dict[str, Any]:
     """Return how far drawing from an episode has come, and what it came to, as far as the actor may see that.
 
-    `extraction`: state, code, attempts, extractors and when it was finished. `facts`: each with its change and the fact
+    `extraction`: state, code, attempts and extractors. `facts`: each with its change and the fact
     as it stands now, where `whole`; `asked` and `buffered` with their candidates; `rejected` by attribute and reasons. To be called
     under the agent's role. Leaves no receipt.
     """
     found = rows.fetch(_STATE, [actor.tenant, episode])
     if not found:
         return untouched()
-    state, code, attempts, extractors, finished_at, text = found[0]
+    state, code, attempts, extractors, text = found[0]
     results: list[dict[str, Any]] = json.loads(text)
     drawn = {UUID(each["fact"]) for each in results if each.get("fact")}
     waiting = {each["candidate"] for each in results if "candidate" in each}
@@ -477,16 +477,14 @@ def told(actor: Actor, episode: UUID, *, whole: bool = True) -> dict[str, Any]:
         "code": code,
         "attempts": attempts,
         "extractors": extractors,
-        "finished_at": finished_at,
     }
     return {"extraction": extraction, **lists}
 
 
 def untouched(state: str = "none", code: str | None = None) -> dict[str, Any]:
     """Return the same of an episode from which nothing has been drawn."""
-    nothing: dict[str, Any] = {"attempts": 0, "extractors": [], "finished_at": None}
     return {
-        "extraction": {"state": state, "code": code, **nothing},
+        "extraction": {"state": state, "code": code, "attempts": 0, "extractors": []},
         "facts": [],
         "asked": [],
         "buffered": [],

@@ -255,7 +255,6 @@ class ExtractionAnswer(Answer):
     code: str | None
     attempts: Count
     extractors: Annotated[list[str], Field(description="Who drew, by name and version.")]
-    finished_at: datetime | None
 
 
 class DrawnFact(Answer):
