@@ -18,7 +18,7 @@ REVOKE SELECT ON memory_receipt FROM muniment_writer;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('memory', '0004_detection_checks'),
+        ('memory', '0006_keys_by_attribute'),
         ('tenants', '0002_isolation'),
     ]
 
