@@ -8,8 +8,11 @@ import logging
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
+from urllib.parse import urlencode
 
+from allauth.account.adapter import get_adapter
 from allauth.account.middleware import AccountMiddleware
+from allauth.core.exceptions import ReauthenticationRequired
 from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
@@ -139,8 +142,13 @@ class Accounts:
         return answer
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
-        answer: HttpResponseBase | None = self.inner.process_exception(request, error)
-        return answer
+        if not isinstance(error, ReauthenticationRequired) or not request.user.is_authenticated:
+            return None
+        # allauth would keep a form that was sent in the session and send it again past every middleware. Here whoever
+        # sent it comes back to the form.
+        assume(Role.FRONT, tenant=None)
+        methods = get_adapter().get_reauthentication_methods(request.user)
+        return HttpResponseRedirect(f"{methods[0]['url']}?{urlencode({'next': request.path})}")
 
 
 class Messages(_StaffPages, MessageMiddleware):

@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from config.operations import healthz, metrics, readyz
-from tenants import second_factor
+from tenants import access, second_factor
 from tenants.pages import change_password, choose_tenant, sign_out
 
 _API = [
@@ -24,6 +24,7 @@ urlpatterns = [
     *[path("api/v1/", urls) for urls in _API],
     path("admin/tenant/", choose_tenant, name="choose_tenant"),
     path("admin/", include(second_factor.urlpatterns)),
+    path("admin/tenants/", include(access.urls())),
     path("admin/logout/", sign_out),
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),

@@ -251,7 +251,7 @@ REASONS = MappingProxyType(
         "memory.ModelSpending.outcome": "a code",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
-        "sessions.Session.session_data": "a person's id, the tenant that they chose, how far a sign-in has come; a form of codes that waits for it",
+        "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",
     }
 )
 

@@ -57,6 +57,7 @@ class ReadOnlyAdmin(ModelAdmin):
     show_facets = ShowFacets.NEVER
     show_full_result_count = False
     list_per_page = 50
+    list_before_template = change_form_before_template = "admin/acts.html"
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
@@ -89,21 +90,38 @@ class ReadOnlyAdmin(ModelAdmin):
         # Django's own shows its log of the admin's forms, of which there are none.
         raise Http404
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
+        """Return what the reader may do from the page of a row, or from the list: words, address, whether it ends something."""
+        return ()
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        page: HttpResponse = super().changeform_view(request, *args, **kwargs)
+        offered = {} if object_id is None else {"acts": self.acts(request, known_id(object_id))}
+        page: HttpResponse = super().changeform_view(request, object_id, form_url, {**offered, **(extra_context or {})})
         return page
 
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        page: HttpResponse = super().changelist_view(request, *args, **kwargs)
+        offered = {"acts": self.acts(request, None), **(extra_context or {})}
+        page: HttpResponse = super().changelist_view(request, offered)
         return page
 
 
 class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
     """With the pages of a row's history, by GET alone: the library's own form accepts a POST."""
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        if object_id is None:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        meta = self.opts
+        history = reverse(f"admin:{meta.app_label}_{meta.model_name}_history", args=[known_id(object_id)])
+        return super().changeform_view(request, object_id, form_url, {"history": history, **(extra_context or {})})
 
     def has_view_history_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self.has_view_permission(request, obj)
@@ -268,6 +286,12 @@ def known_id(text: str) -> str:
         raise Http404 from None
 
 
+def _hands_out(request: HttpRequest) -> bool:
+    """Whether the reader may hand out access and take it away (`tenants.access`)."""
+    found = standing(request)
+    return found.tenant is not None and found.is_one_of(MemberRole.TENANT_ADMIN)
+
+
 _KEEPERS = frozenset({MemberRole.TENANT_ADMIN, MemberRole.AUDITOR})
 
 
@@ -289,6 +313,13 @@ class AgentAdmin(HistoryAdmin):
     ordering = ("name",)
     fields = ("id", "name", "clearance_word", "trust", "purposes", "state", "created_at")
 
+    def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
+        if not _hands_out(request):
+            return ()
+        if row is None:
+            return [("Register an agent", reverse("register_agent"), False)]
+        return [("Issue a key", reverse("issue_key", args=[row]), False)]
+
     @admin.display(description="clearance", ordering="clearance")
     def clearance_word(self, agent: Agent) -> str:
         return CLEARANCES[agent.clearance]
@@ -303,6 +334,14 @@ class AgentKeyAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
     fields = ("id", "prefix", "agent", "scopes", "expires_at", "revoked_at", "last_used_at", "created_at")
 
+    def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
+        if row is None or not _hands_out(request):
+            return ()
+        return [
+            ("Rotate this key", reverse("rotate_key", args=[row]), False),
+            ("End this key", reverse("revoke_key", args=[row]), True),
+        ]
+
 
 @admin.register(Membership)
 class MembershipAdmin(HistoryAdmin):
@@ -313,6 +352,13 @@ class MembershipAdmin(HistoryAdmin):
     ordering = ("-id",)
     fields = ("id", "username", "role", "created_at")
     list_select_related = ("user",)
+
+    def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
+        if not _hands_out(request):
+            return ()
+        if row is None:
+            return [("Add a member", reverse("add_member"), False)]
+        return [("End this role", reverse("remove_member", args=[row]), True)]
 
     @admin.display(description="user")
     def username(self, membership: Membership) -> str:

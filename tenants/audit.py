@@ -22,6 +22,7 @@ class Action(StrEnum):
 
     TENANT_CREATED = "tenant.created"
     MEMBER_ADDED = "member.added"
+    MEMBER_REMOVED = "member.removed"
     AGENT_CREATED = "agent.created"
     KEY_ISSUED = "key.issued"
     KEY_ROTATED = "key.rotated"

@@ -1,7 +1,8 @@
 """Who there is: tenants, members, agents and their keys, created and ended.
 
 Every door here runs inside an open transaction under `Role.FRONT` (operators' commands) or `Role.STAFF` (the admin, for
-its own tenant), writes history and audit in it, and is told the time. Nothing is ever removed.
+its own tenant), writes history and audit in it, and is told the time. Nothing is ever removed but a role, whose
+history stays.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from django.db import DataError, IntegrityError, models
 from tenants import secrets
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.audit import PLATFORM, Action, Event, append
-from tenants.errors import Clash, FieldError, Missing, Refused
+from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
 from tenants.identity import new_id
 from tenants.isolation import Role, assume
 from tenants.models import Agent, AgentKey, Membership, Tenant, User
@@ -32,6 +33,7 @@ CLEARANCES = ("public", "internal", "personal", "restricted")
 PREFIX_LENGTH = 10
 _PREFIX_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 _SECRET_BYTES = 32
+_PASSWORD_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +136,33 @@ def create_agent(
 
 
 def issue_key(
-    agent: Agent, *, scopes: Iterable[Scope], by: Actor, now: datetime, expires_at: datetime | None = None
+    agent: Agent,
+    *,
+    scopes: Iterable[Scope],
+    by: Actor,
+    now: datetime,
+    expires_at: datetime | None = None,
+    number: UUID | None = None,
 ) -> Issued:
-    """Give an agent a further key. Raises `Refused` without a scope or with an expiry that has passed."""
+    """Give an agent a further key. Raises `Refused` without a scope or with an expiry that has passed.
+
+    `number` is the id of the key to be, where whoever asks may ask twice: raises `Clash` (`key_issued_already`) then.
+    """
     wanted = sorted({scope.value for scope in scopes})
     if not wanted:
         raise Refused("key_refused", errors=[FieldError("scopes", "required")])
     if expires_at is not None and expires_at <= now:
         raise Refused("key_refused", errors=[FieldError("expires_at", "in_the_past")])
-    issued = _new_key(agent.tenant_id, agent.id, wanted, expires_at, now)
+    issued = _new_key(agent.tenant_id, agent.id, wanted, expires_at, now, number)
     append([_key_event(by, Action.KEY_ISSUED, issued.key, scopes=len(wanted))], chain=agent.tenant_id)
     return issued
 
 
-def rotate_key(key: AgentKey, *, overlap: timedelta, by: Actor, now: datetime) -> Issued:
+def rotate_key(key: AgentKey, *, overlap: timedelta, by: Actor, now: datetime, number: UUID | None = None) -> Issued:
     """Issue a key like this one, and let this one end after `overlap` (or earlier, where it would have).
 
     The new key lives as long from now as the old one was given. Raises `Clash` for a key that has ended, `Refused` for a
-    negative overlap.
+    negative overlap. `number` as for `issue_key`.
     """
     if overlap < timedelta():
         raise Refused("key_refused", errors=[FieldError("overlap", "negative")])
@@ -161,7 +172,9 @@ def rotate_key(key: AgentKey, *, overlap: timedelta, by: Actor, now: datetime) -
     if old.expires_at is not None and old.expires_at <= now:
         raise Clash("key_expired")
     lifetime = None if old.expires_at is None else old.expires_at - old.created_at
-    issued = _new_key(old.tenant_id, old.agent_id, old.scopes, None if lifetime is None else now + lifetime, now)
+    issued = _new_key(
+        old.tenant_id, old.agent_id, old.scopes, None if lifetime is None else now + lifetime, now, number
+    )
     ends = now + overlap
     old.expires_at = ends if old.expires_at is None else min(old.expires_at, ends)
     old.save(update_fields=["expires_at"])
@@ -175,14 +188,17 @@ def rotate_key(key: AgentKey, *, overlap: timedelta, by: Actor, now: datetime) -
     return issued
 
 
-def revoke_key(key: AgentKey, *, by: Actor, now: datetime) -> None:
-    """End a key at once; from the commit on every request with it is refused. Harmless for one that was revoked."""
+def revoke_key(key: AgentKey, *, by: Actor, now: datetime, reason: str = "none") -> None:
+    """End a key at once; from the commit on every request with it is refused. Harmless for one that was revoked.
+
+    `reason` is a code.
+    """
     old = _locked(key)
     if old.revoked_at is not None:
         return
     old.revoked_at = now
     old.save(update_fields=["revoked_at"])
-    append([_key_event(by, Action.KEY_REVOKED, old)], chain=old.tenant_id)
+    append([_key_event(by, Action.KEY_REVOKED, old, reason=reason)], chain=old.tenant_id)
 
 
 def create_member(
@@ -217,6 +233,49 @@ def create_member(
     return Joined(membership, created)
 
 
+def join(tenant: UUID, username: str, role: MemberRole, *, by: Actor, now: datetime) -> tuple[Joined, str | None]:
+    """Give a person a role as a tenant's admin does; return the password too where their user was made for it.
+
+    Needs `Role.FRONT`. As `create_member`; and raises `Forbidden` (`own_role`): nobody gives a role to themselves.
+    """
+    known = User.objects.filter(username=username).only("id").first()
+    if known is not None and known.id == by.id:
+        raise Forbidden("own_role")
+    if known is not None and Membership.objects.filter(tenant_id=tenant, user_id=known.id, role=role.value).exists():
+        raise Clash("role_taken")
+    password = None if known is not None else randomness.token_urlsafe(_PASSWORD_BYTES)
+    return create_member(tenant, username, role, by=by, now=now, password=password), password
+
+
+def remove_member(membership: Membership, *, by: Actor, now: datetime, reason: str) -> None:
+    """End a person's role in a tenant; its history stays. `reason` is a code. Needs `Role.FRONT`.
+
+    Raises `Forbidden` (`own_role`) for one of the actor's own, `Clash` (`last_admin`) for the last tenant admin's, and
+    `Missing` for one that has ended.
+    """
+    if membership.user_id == by.id:
+        raise Forbidden("own_role")
+    # Every admin's row is locked, in order: two who remove each other must not both succeed.
+    admins = list(
+        Membership.objects.select_for_update()
+        .filter(tenant_id=membership.tenant_id, role=MemberRole.TENANT_ADMIN.value)
+        .order_by("id")
+        .values_list("id", flat=True)
+    )
+    found = Membership.objects.select_for_update().filter(tenant_id=membership.tenant_id, id=membership.id).first()
+    if found is None:
+        raise Missing("member_unknown")
+    if found.role == MemberRole.TENANT_ADMIN.value and len(admins) == 1:
+        raise Clash("last_admin")
+    found._change_reason = Action.MEMBER_REMOVED.value  # type: ignore[attr-defined]
+    found._history_date = now  # type: ignore[attr-defined]
+    found._history_user = User(id=by.id) if by.kind is ActorKind.PERSON else None  # type: ignore[attr-defined]
+    user = found.user_id
+    found.delete()
+    removed = Event(actor=by, action=Action.MEMBER_REMOVED, target_kind="user", target_id=user, reason=reason)
+    append([removed], chain=membership.tenant_id)
+
+
 def _new_user(username: str, password: str | None, now: datetime) -> User:
     user = User(id=new_id(), username=username, is_staff=True, date_joined=now)
     try:
@@ -239,11 +298,15 @@ def _new_user(username: str, password: str | None, now: datetime) -> User:
     return user
 
 
-def _new_key(tenant: UUID, agent: UUID, scopes: list[str], expires_at: datetime | None, now: datetime) -> Issued:
+def _new_key(
+    tenant: UUID, agent: UUID, scopes: list[str], expires_at: datetime | None, now: datetime, number: UUID | None
+) -> Issued:
+    if number is not None and AgentKey.objects.filter(id=number).exists():
+        raise Clash("key_issued_already")
     prefix = "".join(randomness.choice(_PREFIX_LETTERS) for _ in range(PREFIX_LENGTH))
     text = f"{prefix}.{randomness.token_urlsafe(_SECRET_BYTES)}"
     key = AgentKey(
-        id=new_id(),
+        id=number or new_id(),
         tenant_id=tenant,
         agent_id=agent,
         prefix=prefix,
@@ -264,8 +327,8 @@ def _locked(key: AgentKey) -> AgentKey:
     return found
 
 
-def _key_event(by: Actor, action: Action, key: AgentKey, **numbers: int) -> Event:
-    return Event(actor=by, action=action, target_kind="agent_key", target_id=key.id, numbers={**numbers})
+def _key_event(by: Actor, action: Action, key: AgentKey, reason: str = "none", **numbers: int) -> Event:
+    return Event(actor=by, action=action, target_kind="agent_key", target_id=key.id, reason=reason, numbers={**numbers})
 
 
 def _save(row: models.Model, *, by: Actor, code: Action, now: datetime, field: str, taken: str) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.forms import ReauthenticateForm
 from allauth.core import context
+from allauth.core.exceptions import ReauthenticationRequired
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as CodeAgainForm
@@ -86,6 +87,15 @@ def confirmed_recently(session: MutableMapping[str, Any], now: datetime) -> bool
     return 0 <= since < RECENT.total_seconds()
 
 
+def require_recent(session: MutableMapping[str, Any], now: datetime) -> None:
+    """Guard an act that hands out access: raise where its person has not shown recently who they are.
+
+    The page that asks them is answered in its stead (`config.requests.Accounts`); afterwards they are back where they were.
+    """
+    if not confirmed_recently(session, now):
+        raise ReauthenticationRequired
+
+
 class SignIn(AuthenticationForm):
     """The first step: name and password. Failures are audited; a sign-in is audited when its last step is done."""
 
@@ -133,6 +143,10 @@ class CodeAgain(CodeAgainForm):
             raise
         return code
 
+    def spend(self) -> None:
+        """Note that the code was used: a recovery code works once."""
+        self.save()
+
 
 class PasswordAgain(ReauthenticateForm):
     """The password once more, before an act that hands out access."""
@@ -161,6 +175,10 @@ class Accounts(DefaultAccountAdapter):
         super().login(request, user)
         confirm(request.session, datetime.now(UTC))
         record(Action.SIGNED_IN, user.id, second_factor=int(SecondFactors().is_mfa_enabled(user)))
+
+    def reauthenticate(self, user: Any, password: str) -> bool:
+        # allauth's looks among e-mail addresses, which no role of ours may.
+        return bool(user.check_password(password))
 
     def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
         return not confirmed_recently(context.request.session, datetime.now(UTC))

@@ -39,7 +39,17 @@ from tenants.errors import Unauthenticated
 from tenants.examination import missing_migrations
 from tenants.isolation import Role, tenant_transaction
 from tenants.models import PLATFORM, User
-from tenants.registry import OPERATOR, create_agent, create_member, create_tenant, issue_key, revoke_key, rotate_key
+from tenants.registry import (
+    OPERATOR,
+    create_agent,
+    create_member,
+    create_tenant,
+    issue_key,
+    join,
+    remove_member,
+    revoke_key,
+    rotate_key,
+)
 from tenants.verification import chains, verify
 from tests.organisation import PASSWORD, STARTER, Organisation, Person, Registered, new_organisation
 
@@ -180,6 +190,11 @@ def let_staff_register(world: World) -> None:
         issued = issue_key(agent, scopes=[Scope.READ], by=person, now=now)
         rotated = rotate_key(issued.key, overlap=timedelta(hours=1), by=person, now=now)
         revoke_key(rotated.key, by=person, now=now)
+    with tenant_transaction(Role.FRONT, tenant=world.tenant, actor=person.id):
+        joined, password = join(world.tenant, f"person-{uuid4().hex[:12]}", MemberRole.REVIEWER, by=person, now=now)
+        assert password is not None
+        create_member(world.tenant, joined.membership.user.username, MemberRole.TENANT_ADMIN, by=person, now=now)
+        remove_member(joined.membership, by=person, now=now, reason="left")
 
 
 def publish(world: World) -> None:

@@ -18,6 +18,7 @@ MAY_DELETE = {
     ("muniment_front", "django_session"),
     ("muniment_staff", "django_session"),
     ("muniment_front", "mfa_authenticator"),  # a person's own second factor, taken away
+    ("muniment_front", "tenants_membership"),  # a role that a tenant's admin ended; its history stays
 }
 #: Who may change any column of what.
 MAY_UPDATE_WHOLE = {

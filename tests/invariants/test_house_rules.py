@@ -13,7 +13,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 APPS = ("tenants", "policies", "memory", "retention")
 #: What translates between us and the outside; everything else lies below.
-FACES = ("api", "management", "admin", "admin.py", "tasks.py", "pages.py", "second_factor.py", "signing.py")
+FACES = (
+    "api",
+    "management",
+    "admin",
+    "admin.py",
+    "tasks.py",
+    "access.py",
+    "pages.py",
+    "second_factor.py",
+    "signing.py",
+)
 LAUNCHERS = ("config/launch.py", "config/install.py", "config/demo/__main__.py", "config/watchdog.py")
 
 
