@@ -4,6 +4,7 @@ The staff role may not read payloads: where content would stand, its class stand
 content, through `memory.sight.show`, for the reviewer who asks.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from memory.models import (
     Subject,
 )
 from memory.outcomes import Denied
+from policies.admin import DRAFTERS
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
 from tenants.actors import Actor, MemberRole
@@ -366,6 +368,7 @@ _REASONS = {
     "confirmed_by_a_person": "It would take back what a person confirmed.",
     "class_raised": "Detection raised its class.",
     "weak_signal": "The agent was less than half sure.",
+    "unknown_attribute": "Nobody has defined an attribute of the name that it gives.",
     "inferred_restricted": "It was inferred, and it is of the class restricted.",
 }
 #: Why a person decides as they do, by whether they confirm.
@@ -493,6 +496,11 @@ class CandidateAdmin(MetadataAdmin):
             if former is not None and value is not None
             else (None if former is None else pieces(former), None if value is None else pieces(value))
         )
+        name = ""
+        if candidate.attribute_id is None and value is not None:
+            said = json.loads(value)
+            name = said["attribute"]
+            after = pieces(said["value"] if isinstance(said["value"], str) else json.dumps(said["value"]))
         version = candidate.policy_version
         level = Sensitivity(candidate.sensitivity).label
         context = {
@@ -505,6 +513,8 @@ class CandidateAdmin(MetadataAdmin):
             "provenance": provenance,
             "first": sayings[0] if sayings else None,
             "value": after,
+            "named": name,
+            "may_draft": standing(request).is_one_of(*DRAFTERS),
             "held": held,
             "held_level": "" if held is None else Sensitivity(held.sensitivity).label,
             "former": before,
@@ -529,8 +539,7 @@ class CandidateAdmin(MetadataAdmin):
 
     @admin.display(description="attribute")
     def attribute_name(self, candidate: Candidate) -> str:
-        name: str = candidate.attribute.name
-        return name
+        return "not defined" if candidate.attribute is None else candidate.attribute.name
 
     @admin.display(description="value")
     def value_masked(self, candidate: Candidate) -> str:
@@ -544,6 +553,8 @@ _DENIED = {
     "already_decided": "It was decided already.",
     "attribute_retired": "The attribute has no version in force any more: nothing can be confirmed under it.",
     "consent_withdrawn": "The consent was withdrawn since: it cannot be confirmed.",
+    "attribute_not_defined": "Nobody has put an attribute of that name in force yet. It can be confirmed once somebody has.",
+    "rejected": "The policy gives content of the class of that attribute no life on this basis: it can only be rejected.",
 }
 
 

@@ -14,12 +14,13 @@ from memory import detecting, sayings, subjects
 from memory.contracts import DrawnBody, FactBody, Retention
 from memory.detecting import NOTHING, QUARANTINED_SOURCE, Detected
 from memory.outcomes import Denied, Refusal
-from memory.sayings import Prepared, Target
+from memory.sayings import UNDEFINED, Prepared, Target
 from memory.subjects import SubjectState, payload_context
 from memory.writing import Writing, begin
 from policies.catalogue import AttributeInForce
 from policies.decision import Question, Verdict, decide
-from policies.values import ValueRefused, canonical_text
+from policies.definitions import definition
+from policies.values import ValueRefused, canonical_text, compiled
 from policies.vocabulary import Basis, Confirm, Kind, Outcome, Sensitivity, SourceKind
 from tenants.actors import Actor, ActorKind, Scope
 from tenants.identity import new_id
@@ -185,9 +186,7 @@ def check_import(writing: Writing, recorded_at: datetime | None) -> None:
 
 def _valued(writing: Writing, references: References, body: FactBody) -> tuple[AttributeInForce, str | None, Detected]:
     """Return the attribute, the canonical value and what detection finds in value and quote."""
-    attribute = writing.catalogue.attributes.get(body.attribute)
-    if attribute is None:
-        raise Refusal("unknown_attribute", "attribute")
+    attribute = writing.catalogue.attributes.get(body.attribute) or _undefined(writing, body)
     if body.ended and body.has_value and not attribute.multi:
         raise Refusal("ended_with_value_on_single", "value")
     check_import(writing, body.recorded_at)
@@ -203,6 +202,15 @@ def _valued(writing: Writing, references: References, body: FactBody) -> tuple[A
         except ValueRefused as refused:
             raise Refusal(refused.code, refused.path) from None
     return attribute, text, _detected(body, attribute, value)
+
+
+def _undefined(writing: Writing, body: FactBody) -> AttributeInForce:
+    """Return what stands for an attribute that nobody has defined, where the policy asks about one. Raises `Refusal`."""
+    plain = body.has_value and not body.ended and body.corrects is None and body.recorded_at is None
+    if not plain or writing.catalogue.policy.unknown_attribute != "ask":
+        raise Refusal("unknown_attribute", "attribute")
+    defined = definition({"name": body.attribute, "schema": {}})
+    return AttributeInForce(UNDEFINED, UNDEFINED, 0, defined, compiled(defined.value_schema))
 
 
 def _detected(body: FactBody, attribute: AttributeInForce, value: object) -> Detected:

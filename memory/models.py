@@ -228,8 +228,9 @@ class Candidate(Governed):
     """A proposed saying, not yet decided: asked of a person, or buffered until it recurs."""
 
     subject = Link(Subject)
-    attribute = Link(Attribute)
-    attribute_version = Link(AttributeVersion)
+    #: Null where nobody has defined the attribute yet: its name stands in the payload then, beside the value.
+    attribute = Link(Attribute, null=True)
+    attribute_version = Link(AttributeVersion, null=True)
     policy_version = Link(PolicyVersion)
     act = models.TextField()
     target_id = models.UUIDField(null=True)

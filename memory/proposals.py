@@ -3,10 +3,11 @@
 A candidate is stored at once, under its key's lock, so that a later saying of the same transaction finds it and joins.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from memory import acts, factkeys, rows, sayings, subjects
@@ -17,7 +18,10 @@ from memory.rows import CandidateRow, CandidateSayingRow
 from memory.sayings import Prepared
 from memory.subjects import SubjectState, payload_context
 from memory.writing import Raised, Writing
-from policies.vocabulary import SourceKind
+from policies.catalogue import AttributeInForce
+from policies.values import ValueRefused, canonical_text
+from policies.vocabulary import Basis, Sensitivity, SourceKind
+from policies.vocabulary import Outcome as Verdict
 from tenants.audit import Action
 from tenants.errors import Missing
 from tenants.identity import new_id
@@ -125,9 +129,62 @@ def ask_to_take_back(writing: Writing, item: Prepared, key: KeyState, name: UUID
         return _asked(writing, pending.id, course.reasons)
     until = writing.now + ASKED_FOR
     item = replace(item, basis="session", expires_at=until)
-    candidate = _store(writing, item, key, course, act="retraction", target=name, state="asked", expires_at=until)
+    candidate = _store(writing, item, course, act="retraction", target=name, state="asked", expires_at=until)
     _store_saying(writing, item, candidate, quote_id=None)
     return _asked(writing, candidate, course.reasons)
+
+
+#: What is asked about an attribute that nobody has defined waits so long, and so many of a tenant's wait at once.
+UNDEFINED_FOR = timedelta(days=30)
+UNDEFINED_AT_ONCE = 1_000
+UNKNOWN_ATTRIBUTE = Course(Verdict.ASK, ("unknown_attribute",), "builtin.unknown_attribute", "reviewer")
+
+# One of a tenant's at a time, from here to the commit, since no key stands for them: after fact keys in the order of locks.
+_LOCK_UNDEFINED = "SELECT pg_advisory_xact_lock(hashtextextended('unknown_attribute ' || %s::text, 0))"
+_UNDEFINED = """
+SELECT count(*) FROM (SELECT FROM memory_candidate c WHERE c.tenant_id = %s::uuid AND c.act = 'unknown_attribute'
+  AND c.state = 'asked' AND c.expires_at > clock_timestamp() LIMIT %s) x
+"""
+_PENDING_UNDEFINED = """
+SELECT c.id, c.state, c.occurrences, c.expires_at <= clock_timestamp()
+FROM memory_candidate c
+WHERE c.tenant_id = %s::uuid AND c.subject_id = %s::uuid AND c.attribute_id IS NULL AND c.act = 'unknown_attribute'
+  AND c.value_digest = %s::bytea AND c.state IN ('asked', 'buffered')
+"""
+
+
+def ask_to_define(writing: Writing, item: Prepared) -> Asked:
+    """Let a saying about an attribute that nobody has defined wait, name and value sealed together.
+
+    A person rejects it, or has the attribute defined and then confirms it. Raises `Refusal` where too many wait.
+    """
+    tenant = writing.actor.tenant
+    rows.execute(_LOCK_UNDEFINED, [tenant])
+    item = replace(item, sensitivity=max(item.sensitivity, int(Sensitivity.PERSONAL)))
+    text = canonical_text({"attribute": item.attribute.name, "value": json.loads(item.value or "null")})
+    digest = item.subject.digest(text)
+    equal = (_PENDING_UNDEFINED, [tenant, item.subject.id, digest])
+    found, ((waiting,),) = rows.fetch_all([equal, (_UNDEFINED, [tenant, UNDEFINED_AT_ONCE])])
+    pending = _living(writing, found)
+    if pending is not None:
+        candidate = pending.id
+        _join(writing, item, pending, "asked")
+    elif waiting >= UNDEFINED_AT_ONCE:
+        raise Refusal("unknown_attribute", "attribute")
+    else:
+        until = writing.now + UNDEFINED_FOR
+        until = until if item.expires_at is None else min(until, item.expires_at)
+        # Whatever it would be kept for, it does not wait without an end.
+        basis = "session" if item.basis == "indefinite" else item.basis
+        held = replace(item, value=text, digest=digest, basis=basis, expires_at=until)
+        candidate = _store(
+            writing, held, UNKNOWN_ATTRIBUTE, act="unknown_attribute", target=None, state="asked", expires_at=until
+        )
+    quote_id = None
+    if item.quote is not None:
+        quote_id = writing.add_payload_of(item, "quote", item.quote, sensitivity=item.sensitivity)
+    _store_saying(writing, item, candidate, quote_id=quote_id)
+    return _asked(writing, candidate, UNKNOWN_ATTRIBUTE.reasons)
 
 
 def _asked(writing: Writing, candidate: UUID, reasons: tuple[str, ...], *, blind: bool = False) -> Asked:
@@ -174,8 +231,12 @@ def _pending(
 ) -> _Pending | None:
     """Return the equal proposal that waits already, if any; one whose time is over is closed."""
     equal = [writing.actor.tenant, key.subject_id, key.attribute_id, act, is_end, digest, target]
+    return _living(writing, rows.fetch(_PENDING, equal))
+
+
+def _living(writing: Writing, answer: Sequence[tuple[Any, ...]]) -> _Pending | None:
     pending = None
-    for row in rows.fetch(_PENDING, equal):
+    for row in answer:
         found = _Pending(*row)
         if found.lapsed:
             _close(writing, found.id, "expired", "lapsed")
@@ -195,22 +256,16 @@ def _propose(
 
     What is asked about stays so; what was buffered is asked about when that is due.
     """
-    tenant = writing.actor.tenant
     act = "correction" if item.targets else "fact"
     pending = _pending(writing, key, act, is_end=item.is_end, digest=item.digest, target=item.named)
     if pending is not None:
         candidate = pending.id
         state = "asked" if pending.state == "asked" else state
-        rows.execute(_JOIN, [pending.occurrences + 1, state, item.sensitivity, tenant, candidate])
-        # The class of what is proposed follows the highest saying.
-        below = rows.fetch(_PROPOSED_BELOW, [tenant, candidate, item.sensitivity])
-        writing.raise_payloads(
-            [Raised(payload, "candidate", item.sensitivity, clear, item.subject) for payload, clear in below]
-        )
+        _join(writing, item, pending, state)
     else:
         until = until if item.expires_at is None else min(until, item.expires_at)
         expires_at = None if item.basis == "indefinite" else until
-        candidate = _store(writing, item, key, course, act=act, target=item.named, state=state, expires_at=expires_at)
+        candidate = _store(writing, item, course, act=act, target=item.named, state=state, expires_at=expires_at)
     quote_id = None
     if item.quote is not None:
         quote_id = writing.add_payload_of(item, "quote", item.quote, sensitivity=item.sensitivity)
@@ -218,10 +273,19 @@ def _propose(
     return candidate, state
 
 
+def _join(writing: Writing, item: Prepared, pending: _Pending, state: str) -> None:
+    tenant = writing.actor.tenant
+    rows.execute(_JOIN, [pending.occurrences + 1, state, item.sensitivity, tenant, pending.id])
+    # The class of what is proposed follows the highest saying.
+    below = rows.fetch(_PROPOSED_BELOW, [tenant, pending.id, item.sensitivity])
+    writing.raise_payloads(
+        [Raised(payload, "candidate", item.sensitivity, clear, item.subject) for payload, clear in below]
+    )
+
+
 def _store(
     writing: Writing,
     item: Prepared,
-    key: KeyState,
     course: Course,
     *,
     act: str,
@@ -235,9 +299,9 @@ def _store(
         writing.store_payloads()
     candidate = CandidateRow(
         id=new_id(),
-        subject_id=key.subject_id,
-        attribute_id=key.attribute_id,
-        attribute_version_id=item.attribute.version_id,
+        subject_id=item.subject.id,
+        attribute_id=None if item.undefined else item.attribute.id,
+        attribute_version_id=None if item.undefined else item.attribute.version_id,
         policy_version_id=writing.catalogue.policy_version_id,
         act=act,
         target_id=target,
@@ -348,17 +412,18 @@ def _stand(
 
 class _Candidate(NamedTuple):
     subject_id: UUID
-    attribute_id: UUID
+    attribute_id: UUID | None
     act: str
     target: UUID | None
     is_end: bool
     payload: UUID | None
     clear: str | None
     sealed: bytes | None
+    waits: bool
 
 
 _CANDIDATE = """
-SELECT c.subject_id, c.attribute_id, c.act, c.target_id, c.is_end, p.id, p.clear, p.sealed
+SELECT c.subject_id, c.attribute_id, c.act, c.target_id, c.is_end, p.id, p.clear, p.sealed, c.state IN ('asked', 'buffered')
 FROM memory_candidate c LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = c.tenant_id AND x.id = c.payload_id OFFSET 0) p ON true
 WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
 """
@@ -383,10 +448,18 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
         rows.execute(_LOCK_CONSENTS, [tenant, consents])
     about = subjects.of_id(tenant, proposed.subject_id)
     writing.subjects[about.id] = about
-    attribute = writing.catalogue.by_id.get(proposed.attribute_id)
-    if attribute is None:
-        raise Refusal("attribute_retired", status=409)
     value = _opened(tenant, proposed, about)
+    if proposed.attribute_id is None:
+        if not proposed.waits:
+            raise Refusal("already_decided", status=409)
+        if not accept:
+            return _reject_undefined(writing, candidate, reason)
+        attribute, value = _defined(writing, value)
+    else:
+        found_attribute = writing.catalogue.by_id.get(proposed.attribute_id)
+        if found_attribute is None:
+            raise Refusal("attribute_retired", status=409)
+        attribute = found_attribute
     last = waiting[-1]
     item = last.again(
         Prepared(
@@ -407,6 +480,8 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
         item.targets = sayings.targets_of(tenant, proposed.target)
     acts.lock(writing, [item])
     key = writing.keys[item.key]
+    if proposed.attribute_id is None:
+        rows.execute(_LOCK_UNDEFINED, [tenant])
     # Read under the key's lock: what joined in the meantime is decided with the rest, and of two people who decide at
     # once, one is told that it was decided.
     decided, told = rows.fetch_all([(_DECIDED, [tenant, candidate]), (_WAITING, [tenant, candidate])])
@@ -424,11 +499,56 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
             outcome = acts.take_back(writing, key, item.targets, reason="other")
             _close(writing, candidate, "accepted", reason)
         else:
-            outcome = _confirm(writing, item, key, [Waiting(*row) for row in told])
+            sayings_told = [Waiting(*row) for row in told]
+            if proposed.attribute_id is None:
+                sayings_told = [_governed(writing, item, each) for each in sayings_told]
+            outcome = _confirm(writing, item, key, sayings_told)
             _close(writing, candidate, "accepted", reason, outcome.evidence)
     writing.came_to("accept" if accept else "reject")
     _note(writing, Action.CANDIDATE_DECIDED, candidate, reason, accepted=accept)
     return outcome
+
+
+def _reject_undefined(writing: Writing, candidate: UUID, reason: str) -> Asked:
+    tenant = writing.actor.tenant
+    rows.execute(_LOCK_UNDEFINED, [tenant])
+    if rows.fetch(_DECIDED, [tenant, candidate]):
+        raise Refusal("already_decided", status=409)
+    _close(writing, candidate, "rejected", reason)
+    writing.came_to("reject")
+    _note(writing, Action.CANDIDATE_DECIDED, candidate, reason, accepted=False)
+    return Asked(candidate=candidate, verdict="rejected", reasons=(reason,), receipt=writing.receipt)
+
+
+def _defined(writing: Writing, sealed: str | None) -> tuple[AttributeInForce, str]:
+    """Return the attribute that has been defined since, and the value as it makes it canonical. Raises `Refusal`."""
+    said = json.loads(sealed or "{}")
+    attribute = writing.catalogue.attributes.get(said.get("attribute", ""))
+    if attribute is None:
+        raise Refusal("attribute_not_defined", status=409)
+    try:
+        return attribute, canonical_text(attribute.values.canonical(said["value"]))
+    except ValueRefused as refused:
+        raise Refusal(refused.code, refused.path) from None
+
+
+def _governed(writing: Writing, item: Prepared, said: Waiting) -> Waiting:
+    """Return a saying under the class of the attribute that was defined since, and under the life that this class has.
+
+    Raises `Refusal` where the policy gives it none.
+    """
+    level = max(said.sensitivity, int(item.attribute.definition.sensitivity))
+    if level == said.sensitivity:
+        return said
+    if said.quote_id is not None:
+        # Sealed as it is: a quote that waited is personal at least.
+        writing.raise_payloads([Raised(said.quote_id, "quote", level, None, item.subject)])
+    if said.expires_at is None:
+        raise Refusal("rejected", reasons=("restricted_indefinite",), rule="builtin.lifetime")
+    lifetime = writing.catalogue.policy.lifetime(Basis(said.basis), Sensitivity(level))
+    if lifetime is None:
+        raise Refusal("rejected", reasons=("no_lifetime",), rule="builtin.lifetime")
+    return said._replace(sensitivity=level, expires_at=min(said.expires_at, lifetime.after(said.said_at)))
 
 
 def _opened(tenant: UUID, proposed: _Candidate, about: SubjectState) -> str | None:

@@ -670,7 +670,7 @@ SELECT c.id, c.act, c.state, c.reasons, c.rule, c.confirm_by, c.is_end, c.occurr
   c.decision_reason, c.evidence_id, c.sensitivity, c.basis, c.expires_at, c.target_id, a.name, p.id, p.clear, p.sealed,
   sk.wrapped, sk.version, sp.id, sp.sealed, ssk.wrapped, ssk.version
 FROM memory_candidate c
-  CROSS JOIN LATERAL (SELECT * FROM policies_attribute x WHERE x.tenant_id = c.tenant_id AND x.id = c.attribute_id OFFSET 0) a
+  LEFT JOIN LATERAL (SELECT * FROM policies_attribute x WHERE x.tenant_id = c.tenant_id AND x.id = c.attribute_id OFFSET 0) a ON true
   CROSS JOIN LATERAL (SELECT * FROM memory_subject x WHERE x.tenant_id = c.tenant_id AND x.id = c.subject_id OFFSET 0) s
   LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = c.tenant_id AND x.id = c.payload_id OFFSET 0) p ON true
   LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) sk ON true
@@ -716,6 +716,10 @@ def candidate(actor: Actor, candidate_id: UUID) -> dict[str, Any]:
 
 
 def _candidate_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
+    attribute, value = row[16], _value(actor.tenant, row[17:22], "candidate")
+    if attribute is None and value is not None:
+        # Nobody has defined the attribute: its name was said, and is kept as what was said is.
+        attribute, value = value["attribute"], value["value"]
     return {
         "id": row[0],
         "act": row[1],
@@ -724,8 +728,8 @@ def _candidate_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
         "rule": row[4],
         "confirm_by": row[5],
         "subject": _name(actor.tenant, row[22:26]),
-        "attribute": row[16],
-        "value": _value(actor.tenant, row[17:22], "candidate"),
+        "attribute": attribute,
+        "value": value,
         "ended": row[6],
         "target": row[15],
         "occurrences": row[7],

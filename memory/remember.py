@@ -69,7 +69,7 @@ def _write(writing: Writing, references: References, asked: Mapping[int, FactBod
     """Let what is asked (by place) stand or wait where it may; return what each came to."""
     admitted, denied = admission.admit(writing, references, asked)
     outcomes: dict[int, Outcome] = {**denied}
-    acts.lock(writing, admitted)
+    acts.lock(writing, [item for item in admitted if not item.undefined])
     for item in admitted:
         try:
             outcomes[item.place] = _carry_out(writing, item)
@@ -80,6 +80,8 @@ def _write(writing: Writing, references: References, asked: Mapping[int, FactBod
 
 def _carry_out(writing: Writing, item: Prepared) -> Outcome:
     """Let an admitted saying stand, or wait for a person or for recurrence. Its key is locked. Raises `Refusal`."""
+    if item.undefined:
+        return proposals.ask_to_define(writing, item)
     key = writing.keys[item.key]
     blind = acts.is_blind(writing.actor, item, key)
     acts.aim_again(writing, item)
@@ -362,8 +364,10 @@ def explain(actor: Actor, body: FactBody) -> Explained:
     version = writing.catalogue.policy_version
     try:
         item = admission.foresee(writing, references, body)
-        key = factkeys.glance(actor.tenant, item)
-        if key is None or acts.is_blind(actor, item, key):
+        key = None if item.undefined else factkeys.glance(actor.tenant, item)
+        if item.undefined:
+            course = proposals.UNKNOWN_ATTRIBUTE
+        elif key is None or acts.is_blind(actor, item, key):
             course = acts.policy_course(item)
         else:
             course = acts.course(writing, item, key, blind=False)

@@ -255,8 +255,8 @@ class CandidateRow(NamedTuple):
 
     id: UUID
     subject_id: UUID
-    attribute_id: UUID
-    attribute_version_id: UUID
+    attribute_id: UUID | None
+    attribute_version_id: UUID | None
     policy_version_id: UUID
     act: str
     target_id: UUID | None

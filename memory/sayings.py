@@ -15,6 +15,9 @@ from policies.decision import Verdict, rank
 from policies.vocabulary import SourceKind
 from tenants.actors import Actor, ActorKind
 
+#: Stands for the id of an attribute that nobody has defined.
+UNDEFINED = UUID(int=0)
+
 
 class Target(NamedTuple):
     """A piece of evidence that a correction or a retraction may take back."""
@@ -95,6 +98,11 @@ class Prepared:
         """What decides between it and another value of the same instant."""
         policy = self.attribute.definition.conflict
         return max(self.over, rank(policy, confirmed=self.confirmation, trust=self.trust))
+
+    @property
+    def undefined(self) -> bool:
+        """Whether nobody has defined its attribute: it has no key, and can only wait."""
+        return self.attribute.id == UNDEFINED
 
     @property
     def key(self) -> tuple[UUID, UUID]:

@@ -233,8 +233,8 @@ class PolicyDocument(Document):
     """A tenant's policy. Everything in it is checked when it is built; `decide` only walks it."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_\-]{0,63}$")
-    #: Asking about attributes that nobody has defined needs a desk at which they are; until then only refusing is offered.
-    unknown_attribute: Literal["refuse"] = "refuse"
+    #: What becomes of a saying about an attribute that nobody has defined: refused, or kept sealed until a person decides.
+    unknown_attribute: Literal["refuse", "ask"] = "refuse"
     on_conflict: Literal["ask", "refuse"] = "ask"
     #: What becomes of content that speaks to the agent: marked only, a person looks first, or not kept.
     on_instruction: Literal["accept", "ask", "reject"] = "ask"

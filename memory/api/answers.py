@@ -334,13 +334,13 @@ class CandidateAnswer(Answer):
     """A proposed saying and what became of it."""
 
     id: UUID
-    act: Literal["fact", "correction", "retraction"]
+    act: Literal["fact", "correction", "retraction", "unknown_attribute"]
     state: Literal["asked", "buffered", "accepted", "promoted", "rejected", "expired"]
     reasons: list[str]
     rule: str
     confirm_by: str | None
     subject: str | None
-    attribute: str
+    attribute: Annotated[str | None, Field(description="Null where nobody has defined it and the value is hidden.")]
     value: Any
     ended: bool
     target: UUID | None
