@@ -35,7 +35,7 @@ class Environment(BaseSettings):
     extractor_key: str = Field(default="", repr=False)
     extractor_key_file: Path | None = None
     extractor_output: Literal["tool", "schema"] = "tool"
-    extractor_seconds: int = Field(default=40, ge=1, le=80)
+    extractor_seconds: int = Field(default=40, ge=1, le=45)
     extractor_output_tokens: int = Field(default=4000, ge=100, le=100_000)
     extractor_tokens_per_day: int = Field(default=200_000, ge=0)
     extractor_tokens_per_month: int = Field(default=3_000_000, ge=0)

@@ -342,6 +342,8 @@ def judge(
     """Return what the policy in force says of an act; the reasons name the detectors that raised its class or marked it."""
     definition = None if attribute is None else attribute.definition
     actor, catalogue = writing.actor, writing.catalogue
+    # Of an episode no attribute says a least class: what its writer says holds, and where nothing is said it is personal.
+    least = (Sensitivity.PERSONAL if declared is None else declared) if definition is None else definition.sensitivity
     question = Question(
         act=act,
         attribute=None if attribute is None else attribute.name,
@@ -350,7 +352,7 @@ def judge(
         confirmed=source is SourceKind.CONFIRMATION,
         inferred=source is SourceKind.STATEMENT and act != "episode",
         declared=declared,
-        default=Sensitivity.PERSONAL if definition is None else definition.sensitivity,
+        default=least,
         detected=detected.raises,
         basis=basis,
         consent="none" if consent is None else "standing",

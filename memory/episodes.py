@@ -80,7 +80,7 @@ def keep(
             subject_id=subject_id,
             recorded_at=writing.now,
             sensitivity=int(verdict.sensitivity),
-            stated=int(max(body.sensitivity or Sensitivity.PUBLIC, Sensitivity.PERSONAL)),
+            stated=int(Sensitivity.PERSONAL if body.sensitivity is None else body.sensitivity),
             quarantined=quarantined,
         )
 

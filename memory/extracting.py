@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from pydantic import ValidationError
 
 from memory import drawing, recall, remember, rows
@@ -20,6 +21,7 @@ from memory.contracts import DrawnBody, EpisodeBody, Provenance
 from memory.drawing import Drawn, Source
 from memory.extraction import served
 from memory.extraction.checks import check
+from memory.extraction.model import Configuration, ModelExtractor
 from memory.extraction.patterns import PatternExtractor
 from memory.extraction.protocol import (
     AttributeSlice,
@@ -33,10 +35,12 @@ from memory.extraction.protocol import (
 from memory.extraction.structured import StructuredExtractor
 from memory.outbox import GivenUp, Retry, Settled
 from memory.outcomes import Denied, EpisodeKept, Repeat
+from memory.spending import EpisodeMeter, lower
 from memory.writing import Writing
 from policies.catalogue import AttributeInForce, Catalogue, catalogue
 from policies.detection.hostile import instructions
 from policies.detection.reading import Reading
+from policies.rules import PolicyDocument
 from policies.values import canonical_text
 from policies.vocabulary import Kind, Sensitivity, SourceKind
 from tenants.actors import Actor
@@ -58,9 +62,34 @@ _PATTERNS = PatternExtractor()
 _STRUCTURED = StructuredExtractor()
 
 
-def extractors_for(episode: EpisodeText) -> tuple[Extractor, ...]:
-    """Return who reads such an episode, in the order of precedence: of two who say the same, the first is named."""
-    return (_PATTERNS,) if episode.kind == "message" else (_STRUCTURED,)
+def extractors_for(source: Source, text: EpisodeText, policy: PolicyDocument) -> tuple[Extractor, ...]:
+    """Return who reads such an episode, in the order of precedence: of two who say the same, the first is named.
+
+    A model reads what people write, where the operator has set one up and the policy lets it see the episode. What it may
+    not see, patterns read, as where there is none; and so they do with what speaks to the agent. JSON is read by paths.
+    """
+    if text.kind != "message" and text.content.lstrip()[:1] in ("{", "["):
+        return (_STRUCTURED,)
+    model = None if source.quarantined else _model(source, policy)
+    if model is not None and model.may_read(text):
+        return (model,)
+    return (_PATTERNS,) if text.kind == "message" else (_STRUCTURED,)
+
+
+def _model(source: Source, policy: PolicyDocument) -> ModelExtractor | None:
+    configuration: Configuration | None = settings.MODEL_EXTRACTOR
+    allowed = policy.model
+    if configuration is None or allowed is None:
+        return None
+    meter = EpisodeMeter(
+        source.writer,
+        source.id,
+        model=configuration.named.label,
+        ceiling=allowed.up_to,
+        per_day=lower(configuration.tokens_per_day, allowed.tokens_per_day),
+        per_month=lower(configuration.tokens_per_month, allowed.tokens_per_month),
+    )
+    return ModelExtractor(configuration, meter, ceiling=allowed.up_to)
 
 
 # the doors ------------------------------------------------------------------------------------------------------------
@@ -117,7 +146,7 @@ def work(tenant: UUID, episode: UUID) -> Settled | GivenUp | Retry:
     try:
         _run(tenant, episode)
     except ExtractionFailed as failed:
-        return _failed(tenant, episode, failed.code, final=failed.final)
+        return _failed(tenant, episode, failed.code, final=failed.final, wait=failed.wait)
     except Exception as error:
         # By its type only: the text of an error may hold what was read.
         _log.error("drawing from an episode failed", extra={"code": type(error).__name__})
@@ -134,8 +163,9 @@ def _run(tenant: UUID, episode: UUID) -> None:
         if source.ended is not None:
             remember.extraction_ended(source, source.ended, attempts=attempts)
             return
-        view = _view(source, catalogue(tenant))
-        extractors = extractors_for(view.text)
+        in_force = catalogue(tenant)
+        view = _view(source, in_force)
+        extractors = extractors_for(source, view.text, in_force.policy)
         if not any(each.remote for each in extractors):
             remember.extraction(source, _drawn(view, extractors), attempts=attempts)
             return
@@ -155,15 +185,21 @@ def _held(tenant: UUID, episode: UUID) -> tuple[Source, int] | None:
     return None if source is None else (source, state.attempts + 1)
 
 
-def _failed(tenant: UUID, episode: UUID, code: str, *, final: bool) -> Settled | GivenUp | Retry:
+def _failed(
+    tenant: UUID, episode: UUID, code: str, *, final: bool, wait: timedelta | None = None
+) -> Settled | GivenUp | Retry:
+    """Record a failure, to be tried again where that is worth it, after `wait` where that is known."""
     with _writing(tenant):
         held = _held(tenant, episode)
         if held is None:
             return Settled.DONE
         source, attempts = held
+        if code == "budget_spent":
+            # Nothing was tried: it waits for another day, however often it is looked at before.
+            attempts -= 1
         final = final or attempts >= ATTEMPTS
         remember.extraction_failed(source, code, attempts=attempts, final=final)
-    return GivenUp(code) if final else Retry(code)
+    return GivenUp(code) if final else Retry(code, wait)
 
 
 def _writing(tenant: UUID) -> Any:
@@ -316,7 +352,7 @@ _Proposed = list[tuple[str, Proposal]]
 def _draw(writing: Writing, source: Source) -> Drawn | None:
     """Draw from an episode within the transaction that keeps it; None where an extractor would have to call out."""
     view = _view(source, writing.catalogue, new=True)
-    extractors = extractors_for(view.text)
+    extractors = extractors_for(source, view.text, writing.catalogue.policy)
     if any(each.remote for each in extractors):
         return None
     try:

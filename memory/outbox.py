@@ -30,6 +30,8 @@ CHUNK = 200
 #: Entries of topics with transactions of their own that are taken at once, and for how long they are.
 APART = 10
 TAKEN_FOR = timedelta(minutes=10)
+#: No further one is begun after this: with the longest of them it stays below what a task may take.
+_APART_SECONDS = 40.0
 ATTEMPTS = 8
 _LONGEST_WAIT_SECONDS = 600
 KEPT_AFTER_DONE = timedelta(days=1)
@@ -55,9 +57,13 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A target whose work failed and may succeed another time; `code` says why."""
+    """A target whose work failed and may succeed another time; `code` says why.
+
+    With `wait` it is due again then, within a day; who does the work counts those attempts, the outbox does not.
+    """
 
     code: str
+    wait: timedelta | None = None
 
 
 #: What became of each target; one that is not named is done.
@@ -166,6 +172,11 @@ FROM (SELECT w.id FROM memory_outboxentry w
   ORDER BY w.due_at LIMIT %s FOR UPDATE SKIP LOCKED) w
 WHERE o.tenant_id = %s::uuid AND o.id = w.id RETURNING o.id, o.topic, o.target_id, o.attempts
 """
+_AFTER = """
+UPDATE memory_outboxentry o SET failure = w.code, due_at = clock_timestamp() + least(w.wait, interval '1 day')
+FROM unnest(%s::uuid[], %s::text[], %s::interval[]) AS w (id, code, wait)
+WHERE o.tenant_id = %s::uuid AND o.id = w.id
+"""
 _GIVE_BACK = """
 UPDATE memory_outboxentry o SET due_at = clock_timestamp() WHERE o.tenant_id = %s::uuid AND o.id = ANY(%s::uuid[])
 """
@@ -214,7 +225,7 @@ def _drain_apart(tenant: UUID, limit: int) -> int:
         taken = rows.fetch(_TAKE, [TAKEN_FOR, tenant, sorted(workers()), limit, tenant])
     if not taken:
         return 0
-    deadline = time.monotonic() + TAKEN_FOR.total_seconds() / 2
+    deadline = time.monotonic() + _APART_SECONDS
     entries = [_Entry(*row) for row in taken]
     by_topic: dict[str, list[_Entry]] = defaultdict(list)
     results: dict[str, dict[UUID, Settled | GivenUp | Retry]] = defaultdict(dict)
@@ -233,6 +244,15 @@ def _drain_apart(tenant: UUID, limit: int) -> int:
             results[entry.topic][entry.target] = Retry(type(error).__name__)
     with tenant_transaction(Role.WORKER, tenant=tenant):
         for topic, done in by_topic.items():
+            late = [
+                (entry, each)
+                for entry in done
+                if isinstance(each := results[topic][entry.target], Retry) and each.wait is not None
+            ]
+            if late:
+                ids, codes = [entry.id for entry, _ in late], [each.code for _, each in late]
+                rows.execute(_AFTER, [ids, codes, [each.wait for _, each in late], tenant])
+                done = [entry for entry in done if entry.id not in ids]
             failures = {target: each.code for target, each in results[topic].items() if isinstance(each, Retry)}
             outcomes = {target: each for target, each in results[topic].items() if not isinstance(each, Retry)}
             _settle(tenant, topic, done, outcomes, failures)
