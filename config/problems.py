@@ -52,7 +52,7 @@ TITLES: dict[str, str] = {
     "length_required": "The request must say how long its body is",
     "body_too_large": "The body is too large",
     "content_type_not_json": "The body must be application/json",
-    "too_many_requests": "Too many requests",
+    "too_many_requests": "This key has sent as many requests, or writes, as it may within a minute",
     "internal": "Something went wrong here; it has been logged under this request id",
     "unavailable": "A needed part is not available now; trying again later is right",
     "keys_unavailable": "The keys that this needs are not available now",
@@ -96,7 +96,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
     if status == 401:
         headers["WWW-Authenticate"] = "Api-Key"
     if status in (429, 503):
-        headers["Retry-After"] = str(RETRY_SECONDS)
+        headers["Retry-After"] = str(getattr(error, "retry_after", RETRY_SECONDS))
     response = Response(
         document(status, code, request, errors=errors, title=title),
         status=status,

@@ -20,7 +20,7 @@ from memory.rows import fetch, look_up, uuids
 from memory.subjects import payload_context
 from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
-from tenants.errors import FieldError, Malformed, Missing
+from tenants.errors import FieldError, Malformed, Missing, Refused
 from tenants.identity import new_id
 from tenants.isolation import Proof, Role, alone
 from tenants.secrets import keyring
@@ -46,6 +46,17 @@ _SUBJECT = look_up("i", "memory_subjectidentifier", "x.digest = %(digest)s::byte
 _ANY_SUBJECT = look_up("s", "memory_subject", "x.id = k.subject_id AND NOT x.restricted")
 _ATTRIBUTE = look_up("a", "policies_attribute", "x.name = %(attribute)s::text")
 _ANY_ATTRIBUTE = look_up("a", "policies_attribute", "x.id = k.attribute_id")
+
+# Of a hidden fact the version that it was written under is hidden too: it is counted as what its attribute is now.
+_KIND_NOW = (
+    "(SELECT av.definition->>'kind' FROM policies_attributeversion av WHERE av.tenant_id = t.tenant"
+    " AND av.attribute_id = k.attribute_id AND av.state = 'active')"
+)
+# Asked of an answer that is empty only.
+_NAMED = (
+    "(EXISTS (SELECT FROM answer) OR EXISTS (SELECT FROM policies_attribute x WHERE x.tenant_id = %(tenant)s::uuid"
+    " AND x.name = %(attribute)s::text))"
+)
 
 #: How a read finds its keys, in execution order: by subject and attribute, subject, attribute, or neither.
 _SCOPES: dict[tuple[bool, bool], tuple[str, str]] = {
@@ -114,7 +125,7 @@ _LEAVE_OF_ANSWER = _LEAVE.format(
 
 
 def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged: bool, also: str = "") -> str:
-    """Build the one statement of an exact read: the answer, and `also` what else is done with it."""
+    """Build the one statement of an exact read: the answer, and `also` what is done with it, up to its conditions."""
     keys, rest = _SCOPES[(subject, attribute)]
     # A page begins at the key where the last one ended; of that key it leaves out what was answered.
     keys = keys.replace("{after}", " AND x.id >= %(after_key)s::uuid" if paged else "")
@@ -128,7 +139,7 @@ def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged:
     names = "" if subject else _NAMES
     conditions = ["b.fact_id IS NOT NULL"]
     if kind:
-        conditions.append("v.definition->>'kind' = %(kind)s::text")
+        conditions.append(f"coalesce(v.definition->>'kind', {_KIND_NOW}) = %(kind)s::text")
     if paged:
         conditions.append("(k.id, b.fact_id) > (%(after_key)s::uuid, %(after_fact)s::uuid)")
     # In one line: psycopg keeps what it made of a statement only up to 4,096 characters.
@@ -142,8 +153,9 @@ FROM t{keys}{look_up("b", "memory_belief", f"x.key_id = k.id AND {believed} AND 
 WHERE {" AND ".join(conditions)}
 ORDER BY k.id, b.fact_id
 LIMIT %(limit)s::int
-){also}
-SELECT t.valid_at AS asked, t.known_at AS known, answer.* FROM t LEFT JOIN answer ON true
+){also}{f" WHERE {_NAMED})" if also and attribute else ")" if also else ""}
+SELECT t.valid_at AS asked, t.known_at AS known, answer.*, {_NAMED if attribute else "true"} AS named
+FROM t LEFT JOIN answer ON true
 ORDER BY answer.key_id, answer.fact_id""")
 
 
@@ -161,7 +173,7 @@ def _reads(also: str = "") -> dict[tuple[bool, ...], str]:
 
 
 _ANSWERS = _reads()
-_ANSWERS_WITH_RECEIPT = _reads(f", left_behind AS ({_LEAVE_OF_ANSWER} FROM t)")
+_ANSWERS_WITH_RECEIPT = _reads(f", left_behind AS ({_LEAVE_OF_ANSWER} FROM t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +222,8 @@ def facts(
     """Return what holds at `valid_at` as believed at `known_at` (both default to now), in a stable order, by pages.
 
     A single-valued attribute of one subject has at most one result. Facts that are hidden leave a count under
-    `withheld` and nothing else. A name that no subject has gives an empty page, as does one of another tenant.
+    `withheld` and nothing else. A name that no subject has gives an empty page, as does one of another tenant. Raises
+    `Refused` for an attribute that the tenant does not have, and leaves no receipt then.
     With `proof` the read's own transaction proves the caller first; raises `Unproven` where it does not.
     """
     receipt = new_id()
@@ -291,6 +304,8 @@ def _answered(
         parameters["after_key"], parameters["after_fact"] = after
     sql = reads[(subject is not None, attribute is not None, known_at is not None, kind is not None, after is not None)]
     found = _read(actor, sql, parameters, proof)
+    if not found[0][-1]:
+        raise Refused("unknown_attribute", errors=[FieldError("attribute", "unknown_attribute")])
     answered = [row for row in found if row[4] is not None]
     more = len(answered) > limit
     answered = answered[:limit]

@@ -36,9 +36,10 @@ _REQUEST = (
 
 _MODELS: dict[str, Fields] = {
     # tenants ----------------------------------------------------------------------------------------------------------
-    "tenants.Tenant": _fields(content_free="id slug state catalogue_no created_at"),
+    "tenants.Tenant": _fields(content_free="id slug state catalogue_no requests_a_minute writes_a_minute created_at"),
     "tenants.HistoricalTenant": _fields(
-        pseudonymous="history_user", content_free=f"id slug state catalogue_no created_at {_HISTORY}"
+        pseudonymous="history_user",
+        content_free=f"id slug state catalogue_no requests_a_minute writes_a_minute created_at {_HISTORY}",
     ),
     "tenants.User": _fields(
         content="first_name last_name email",
@@ -58,7 +59,7 @@ _MODELS: dict[str, Fields] = {
     ),
     "tenants.AgentKey": _fields(
         pseudonymous="id agent prefix digest",
-        content_free="tenant scopes expires_at revoked_at last_used_at created_at",
+        content_free="tenant scopes expires_at revoked_at last_used_at counted_minute counted_requests counted_writes created_at",
     ),
     "tenants.SubjectKey": _fields(pseudonymous="id wrapped", content_free="tenant version created_at"),
     "tenants.AuditChain": _fields(pseudonymous="hash", content_free="chain seq"),

@@ -21,6 +21,7 @@ class Action(StrEnum):
     """Every act that is audited. A name is `what.happened`; the list is closed and tested."""
 
     TENANT_CREATED = "tenant.created"
+    TENANT_LIMITED = "tenant.limited"
     MEMBER_ADDED = "member.added"
     MEMBER_REMOVED = "member.removed"
     AGENT_CREATED = "agent.created"

@@ -16,7 +16,7 @@ from django.db import connection
 
 from tenants.actors import Actor, ActorKind, Scope
 from tenants.audit import PLATFORM, Action, Event, append
-from tenants.errors import Unauthenticated
+from tenants.errors import TooMany, Unauthenticated
 from tenants.isolation import Proof, Role, asked_at_once, tenant_transaction
 from tenants.registry import PREFIX_LENGTH, key_digest
 from tenants.trips import Rows
@@ -29,13 +29,35 @@ _MINUTE = timedelta(minutes=1)
 _LONGEST_HEADER = 200
 
 _TAKE = "SELECT set_config('role', 'muniment_front', true), set_config('synchronous_commit', 'off', true)"
-_FIND = """
+_FOUND = """
 SELECT k.id, k.tenant_id, k.digest, k.scopes, k.expires_at, k.revoked_at, k.last_used_at,
-       a.id, a.name, a.clearance, a.trust, a.purposes, a.state, t.slug, t.state
+       a.id AS agent_id, a.name, a.clearance, a.trust, a.purposes, a.state, t.slug, t.state AS tenant_state,
+       t.requests_a_minute, t.writes_a_minute
 FROM tenants_agentkey k
 JOIN tenants_agent a ON a.tenant_id = k.tenant_id AND a.id = k.agent_id
 JOIN tenants_tenant t ON t.id = k.tenant_id
 WHERE k.prefix = %(prefix)s::text
+"""
+_FIND = f"SELECT f.*, NULL::boolean AS let_in, 0 AS seconds_left FROM ({_FOUND}) f"
+# Requests at once wait for the key's row, and each sees what those before it have counted: none is let in too many.
+# A refused one changes nothing, nor does one with a wrong secret. A minute that a later one has begun is never reopened.
+_FIND_AND_COUNT = f"""
+WITH f AS MATERIALIZED ({_FOUND}), m AS MATERIALIZED (SELECT date_trunc('minute', statement_timestamp()) AS minute),
+counted AS (
+  UPDATE tenants_agentkey u
+  SET counted_minute = greatest(u.counted_minute, m.minute),
+      counted_requests = CASE WHEN u.counted_minute >= m.minute THEN u.counted_requests ELSE 0 END + 1,
+      counted_writes = CASE WHEN u.counted_minute >= m.minute THEN u.counted_writes ELSE 0 END + %(writes)s::int
+  FROM f, m
+  WHERE u.tenant_id = f.tenant_id AND u.id = f.id AND f.digest = %(digest)s::bytea
+    AND (u.counted_minute IS NULL OR u.counted_minute < m.minute
+      OR (u.counted_requests < coalesce(f.requests_a_minute, 2147483647)
+        AND u.counted_writes + %(writes)s::int <= coalesce(f.writes_a_minute, 2147483647)))
+  RETURNING u.counted_requests
+)
+SELECT f.*, EXISTS (SELECT FROM counted) AS let_in,
+  ceil(extract(epoch FROM (SELECT minute FROM m) + interval '1 minute' - statement_timestamp()))::int AS seconds_left
+FROM f
 """
 # SKIP LOCKED: of requests that come at once one notes the use, and none waits.
 _TOUCH = """
@@ -45,7 +67,7 @@ WHERE (tenant_id, id) IN (
   WHERE tenant_id = %(tenant)s::uuid AND id = %(key)s::uuid
     AND (last_used_at IS NULL OR last_used_at < %(before)s::timestamptz) FOR UPDATE SKIP LOCKED)
 """
-# Everything that was remembered of the key and its agent, and that both may be used now.
+# Everything that was remembered of the key and its agent, that both may be used now, and that nothing is counted.
 _PROVE = """
 SELECT set_config('muniment.tenant', k.tenant_id::text, true), set_config('muniment.clearance', a.clearance::text, true),
        set_config('muniment.actor', a.id::text, true)
@@ -56,6 +78,7 @@ WHERE k.prefix = %(prefix)s::text AND k.digest = %(digest)s::bytea AND k.revoked
   AND (k.expires_at IS NULL OR k.expires_at > %(now)s::timestamptz) AND a.state = 'active' AND t.state = 'active'
   AND k.tenant_id = %(tenant)s::uuid AND a.id = %(agent)s::uuid AND k.scopes = %(scopes)s::text[]
   AND a.clearance = %(clearance)s::smallint AND a.trust = %(trust)s::smallint AND a.purposes = %(purposes)s::text[]
+  AND t.requests_a_minute IS NULL AND t.writes_a_minute IS NULL
 """
 
 
@@ -81,18 +104,22 @@ def authenticate(header: str | None, now: datetime) -> Actor:
     return recognise(header, now).actor
 
 
-def recognise(header: str | None, now: datetime) -> Caller:
-    """As `authenticate`, and return what the caller may know of its key too."""
+def recognise(header: str | None, now: datetime, *, writes: bool = False) -> Caller:
+    """As `authenticate`, and return what the caller may know of its key too.
+
+    Where the tenant limits its keys the request is counted, as a write too with `writes`, by the database's minute;
+    raises `TooMany` for one over a limit, which is not counted.
+    """
     text = _key_text(header)
     prefix = text[:PREFIX_LENGTH]
-    row = _found(prefix) if text[PREFIX_LENGTH : PREFIX_LENGTH + 1] == "." else None
+    row = _found(text, writes=writes) if text[PREFIX_LENGTH : PREFIX_LENGTH + 1] == "." else None
     # Compared with something in every case, so that a known prefix takes no longer than an unknown one.
     digest = bytes(row[2]) if row is not None else bytes(64)
     if not hmac.compare_digest(digest, key_digest(text)) or row is None:
         _refuse("key_unknown", row[0] if row is not None else PLATFORM, now)
         raise Unauthenticated("key_unknown")
     key, tenant, _, scopes, expires_at, revoked_at, last_used_at, agent, name, clearance, trust, purposes, *rest = row
-    agent_state, slug, tenant_state = rest
+    agent_state, slug, tenant_state, requests_a_minute, writes_a_minute, let_in, seconds_left = rest
     code = (
         "key_revoked"
         if revoked_at is not None
@@ -105,6 +132,8 @@ def recognise(header: str | None, now: datetime) -> Caller:
     if code:
         _refuse(code, key, now)
         raise Unauthenticated(code)
+    if let_in is False:
+        raise TooMany(retry_after=max(1, seconds_left))
     if last_used_at is None or last_used_at < now - _MINUTE:
         _in_one_trip(_TOUCH, {"now": now, "tenant": tenant, "key": key, "before": now - _MINUTE})
         last_used_at = now
@@ -118,9 +147,10 @@ def recognise(header: str | None, now: datetime) -> Caller:
         purposes=frozenset(purposes),
     )
     caller = Caller(actor, key, prefix, expires_at, name, slug)
+    limited = (requests_a_minute, writes_a_minute) != (None, None)
     known = {"prefix": prefix, "digest": digest, "tenant": tenant, "agent": agent, "scopes": scopes}
     known |= {"clearance": clearance, "trust": trust, "purposes": purposes}
-    _remember(digest, Remembered(caller, known, last_used_at))
+    _remember(digest, Remembered(caller, known, last_used_at, limited))
     return caller
 
 
@@ -131,6 +161,7 @@ class Remembered:
     caller: Caller
     known: Mapping[str, Any] = field(repr=False)
     noted: datetime
+    limited: bool
 
     def proof(self, now: datetime) -> Proof:
         """Return what proves it in a transaction at `now`."""
@@ -157,7 +188,8 @@ def remembered(header: str | None, now: datetime) -> Remembered | None:
         found = _remembered.get(key_digest(_key_text(header)))
     except Unauthenticated:
         return None
-    return found if found is not None and timedelta() <= now - found.noted < _MINUTE else None
+    fresh = found is not None and not found.limited and timedelta() <= now - found.noted < _MINUTE
+    return found if fresh else None
 
 
 def _key_text(header: str | None) -> str:
@@ -170,8 +202,17 @@ def _key_text(header: str | None) -> str:
     return text
 
 
-def _found(prefix: str) -> Sequence[Any] | None:
-    return next(iter(_in_one_trip(_FIND, {"prefix": prefix})), None)
+def _found(text: str, *, writes: bool) -> Sequence[Any] | None:
+    """Return the row of a key, its request counted where the tenant sets a limit: by the look-up itself once that is known."""
+    digest = key_digest(text)
+    asked = {"prefix": text[:PREFIX_LENGTH], "digest": digest, "writes": int(writes)}
+    held = _remembered.get(digest)
+    row = None
+    if held is None or not held.limited:
+        row = next(iter(_in_one_trip(_FIND, asked)), None)
+        if row is None or row[-4:-2] == (None, None):
+            return row
+    return next(iter(_in_one_trip(_FIND_AND_COUNT, asked)), None)
 
 
 def _in_one_trip(statement: str, parameters: Mapping[str, Any]) -> Rows:

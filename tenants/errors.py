@@ -82,6 +82,18 @@ class Refused(Problem):
     title = "This may not be kept as sent"
 
 
+class TooMany(Problem):
+    """More came within the minute than the tenant lets a key send; `retry_after` is in how many seconds that ends."""
+
+    status = 429
+    code = "too_many_requests"
+    title = "Too many requests"
+
+    def __init__(self, *, retry_after: int) -> None:
+        super().__init__()
+        self.retry_after = retry_after
+
+
 class Unavailable(Problem):
     """A part that this act needs is not there now; trying again later is right."""
 

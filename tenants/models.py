@@ -63,6 +63,9 @@ class Tenant(Named):
     state = models.TextField(default="active")
     #: Grows with every publication of an attribute or a policy; what is cached of them is keyed by it.
     catalogue_no = models.BigIntegerField(default=0)
+    #: How many requests, and of these how many writes, each key may send within a minute; null for as many as it likes.
+    requests_a_minute = models.IntegerField(null=True)
+    writes_a_minute = models.IntegerField(null=True)
     created_at = models.DateTimeField()
     history = HistoricalRecords()
 
@@ -110,6 +113,10 @@ class AgentKey(Named):
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)
+    #: The minute that was counted last, and what was let through in it; counted only where the tenant sets a limit.
+    counted_minute = models.DateTimeField(null=True)
+    counted_requests = models.IntegerField(default=0, db_default=0)
+    counted_writes = models.IntegerField(default=0, db_default=0)
     created_at = models.DateTimeField()
 
     class Meta:

@@ -31,6 +31,7 @@ OPERATOR = Actor(kind=ActorKind.OPERATOR, id=PLATFORM, tenant=PLATFORM)
 CLEARANCES = ("public", "internal", "personal", "restricted")
 
 PREFIX_LENGTH = 10
+MOST_A_MINUTE = 1_000_000
 _PREFIX_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 _SECRET_BYTES = 32
 _PASSWORD_BYTES = 12
@@ -93,6 +94,23 @@ def create_tenant(slug: str, *, by: Actor, now: datetime) -> Tenant:
     return tenant
 
 
+def limit_rates(tenant: Tenant, *, requests: int | None, writes: int | None, by: Actor, now: datetime) -> None:
+    """Set how many requests, and of these how many writes, each key of the tenant may send within a minute.
+
+    None lifts a limit. It holds from the next request on. Needs `Role.FRONT`. Raises `Refused` below 1 or above a million.
+    """
+    for name, limit in (("requests", requests), ("writes", writes)):
+        if limit is not None and not 1 <= limit <= MOST_A_MINUTE:
+            raise Refused("limit_refused", errors=[FieldError(name, "out_of_bounds")])
+    tenant.requests_a_minute, tenant.writes_a_minute = requests, writes
+    _with_history(tenant, by=by, code=Action.TENANT_LIMITED, now=now)
+    tenant.save(update_fields=["requests_a_minute", "writes_a_minute"])
+    # 0 says that there is none: an entry holds numbers.
+    numbers: dict[str, int | float | bool] = {"requests": requests or 0, "writes": writes or 0}
+    limited = Event(actor=by, action=Action.TENANT_LIMITED, target_kind="tenant", target_id=tenant.id, numbers=numbers)
+    append([limited], chain=tenant.id)
+
+
 def create_agent(
     tenant: UUID,
     name: str,
@@ -108,6 +126,9 @@ def create_agent(
     Raises `Clash` for a name that the tenant already has, `Refused` for a field out of its bounds.
     """
     wanted = sorted(set(purposes))
+    for name_of, number, highest in (("clearance", clearance, len(CLEARANCES) - 1), ("trust", trust, 100)):
+        if not 0 <= number <= highest:
+            raise Refused("agent_refused", errors=[FieldError(name_of, "out_of_bounds")])
     if any(not 1 <= len(purpose) <= 100 for purpose in wanted) or len(wanted) > 50:
         raise Refused("agent_refused", errors=[FieldError("purposes", "out_of_bounds")])
     agent = Agent(
@@ -333,9 +354,7 @@ def _key_event(by: Actor, action: Action, key: AgentKey, reason: str = "none", *
 
 def _save(row: models.Model, *, by: Actor, code: Action, now: datetime, field: str, taken: str) -> None:
     """Insert a row with its history: who, when, and a code as the reason."""
-    row._change_reason = code.value  # type: ignore[attr-defined]
-    row._history_date = now  # type: ignore[attr-defined]
-    row._history_user = User(id=by.id) if by.kind is ActorKind.PERSON else None  # type: ignore[attr-defined]
+    _with_history(row, by=by, code=code, now=now)
     word = row._meta.model_name or "row"
     try:
         row.save(force_insert=True)
@@ -346,3 +365,9 @@ def _save(row: models.Model, *, by: Actor, code: Action, now: datetime, field: s
         raise Refused(f"{word}_refused", errors=[FieldError(field, "out_of_bounds")]) from None
     except DataError:
         raise Refused(f"{word}_refused", errors=[FieldError(field, "out_of_bounds")]) from None
+
+
+def _with_history(row: models.Model, *, by: Actor, code: Action, now: datetime) -> None:
+    row._change_reason = code.value  # type: ignore[attr-defined]
+    row._history_date = now  # type: ignore[attr-defined]
+    row._history_user = User(id=by.id) if by.kind is ActorKind.PERSON else None  # type: ignore[attr-defined]

@@ -86,9 +86,10 @@ class GovernedView(APIView):
             answered = self._answered_at_once(method, handler, request, *args, **kwargs)
             if answered is not None:
                 return answered, None
-        self.caller = recognise(request.META.get("HTTP_AUTHORIZATION"), self.now)
-        self.actor = self.caller.actor
         scope = self.scope[method]
+        writes = method != "GET" and scope is not Scope.READ
+        self.caller = recognise(request.META.get("HTTP_AUTHORIZATION"), self.now, writes=writes)
+        self.actor = self.caller.actor
         if scope is not None and not self.actor.may(scope):
             raise Forbidden("scope_missing")
         self.parameters = query_parameters(

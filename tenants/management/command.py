@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, OperationalError
 
 from tenants.errors import Problem
@@ -18,6 +18,13 @@ class OperatorCommand(BaseCommand):
     """A command that acts with the operator's authority. A subclass gives `arguments` and `act`."""
 
     requires_system_checks: list[str] = []
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Return the parser; arguments that it does not take are one line and code 1 as well, not a usage and code 2."""
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        if parser.called_from_command_line:
+            parser.error = lambda message: parser.exit(1, f"CommandError: {message}\n")  # type: ignore[method-assign]
+        return parser
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         self.arguments(parser)

@@ -46,6 +46,7 @@ from tenants.registry import (
     create_tenant,
     issue_key,
     join,
+    limit_rates,
     remove_member,
     revoke_key,
     rotate_key,
@@ -170,6 +171,9 @@ def set_up_a_tenant(world: World) -> None:
         name = f"person-{uuid4().hex[:8]}"
         create_member(tenant.id, name, MemberRole.REVIEWER, password=PASSWORD, by=OPERATOR, now=now)
         create_member(tenant.id, name, MemberRole.APPROVER, by=OPERATOR, now=now)
+    with tenant_transaction(Role.FRONT, tenant=tenant.id):
+        limit_rates(tenant, requests=2, writes=1, by=OPERATOR, now=now)
+    # Looked up first, and then looked up and counted.
     assert authenticate(f"Api-Key {rotated.text}", now).tenant == tenant.id
     row = world.superuser.execute(
         "SELECT last_used_at FROM tenants_agentkey WHERE id = %s", [rotated.key.id]

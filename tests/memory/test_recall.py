@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from memory import recall
-from tenants.errors import Malformed, Missing
+from tenants.errors import Malformed, Missing, Refused
 from tenants.isolation import Role
 from tests.memory.doors import MICROSECOND, Doors, day
 
@@ -254,6 +254,33 @@ def test_facts_are_found_by_kind_attribute_and_alias(doors: Doors) -> None:
     assert [each["value"] for each in by_kind.results] == ["tea"]
     assert [(each["value"], each["subject"]) for each in by_attribute.results] == [("Rome", "mira")]
     assert (by_nobody.results, by_nobody.withheld) == ([], {})
+
+
+def test_what_is_hidden_is_counted_under_the_kind_that_its_attribute_is_of(doors: Doors) -> None:
+    doors.publish({"name": "habit", "schema": {"type": "string"}, "kind": "procedural"})
+    doors.expire(doors.say("habit", "tea", 1).fact)
+    with doors.reading():
+        of_its_kind = recall.facts(doors.agent, kind="procedural")
+        of_another = recall.facts(doors.agent, kind="semantic")
+    assert (of_its_kind.results, of_its_kind.withheld) == ([], {"expired": 1})
+    assert (of_another.results, of_another.withheld) == ([], {})
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"subject": "mira"}, {"subject": "nobody", "known_at": day(9)}, {"kind": "semantic"}]
+)
+def test_an_attribute_that_the_tenant_does_not_have_is_refused_and_leaves_no_receipt(
+    doors: Doors, more: dict[str, Any]
+) -> None:
+    doors.say("city", "Rome", 1)
+    (before,) = doors.sql("SELECT count(*) FROM memory_receipt")
+    for read in (recall.facts, recall.answer):
+        with doors.reading(), pytest.raises(Refused) as refused:
+            read(doors.agent, attribute="citty", **more)
+        assert (refused.value.code, refused.value.errors[0].path) == ("unknown_attribute", "attribute")
+    assert doors.sql("SELECT count(*) FROM memory_receipt") == [before]
+    with doors.reading():
+        assert recall.facts(doors.agent, subject="nobody", attribute="city").results == []
 
 
 def test_history_tells_all_evidence_and_all_stretches_and_as_known_then_only_those(doors: Doors) -> None:

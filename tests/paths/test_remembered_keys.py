@@ -117,6 +117,15 @@ def test_tenant_and_clearance_are_what_the_keys_row_says(reader: Any, superuser:
     assert not changed.proven
 
 
+def test_an_unknown_attribute_is_named_as_a_write_names_it_and_leaves_no_receipt(reader: Any) -> None:
+    before = receipts(reader)
+    answer = reader.api.get("/api/v1/facts/?subject=mira&attribute=citty")
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown_attribute")
+    assert answer.json()["errors"] == [{"path": "attribute", "code": "unknown_attribute"}]
+    assert "citty" not in answer.content.decode()
+    assert receipts(reader) == before
+
+
 def test_the_last_use_is_noted_although_a_key_is_remembered(reader: Any) -> None:
     header, now = f"Api-Key {reader.key}", datetime.now(UTC)
     assert authentication.remembered(header, now + timedelta(seconds=30)) is not None

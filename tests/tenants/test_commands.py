@@ -122,6 +122,36 @@ def test_verifying_is_audited_and_exports_checkpoints_outside_the_database(tenan
     }
 
 
+def test_an_agent_out_of_bounds_is_refused_by_the_name_of_what_is(tenant: Any) -> None:
+    def refused(*more: str) -> str:
+        with pytest.raises(CommandError) as error:
+            call_command("create_agent", tenant.slug, "b", "--clearance", "public", "--scope", "read", *more)
+        return str(error.value)
+
+    assert refused("--trust", "101") == "agent_refused (trust: out_of_bounds)"
+    assert refused("--trust", "-1") == "agent_refused (trust: out_of_bounds)"
+
+
+def test_arguments_that_a_command_does_not_take_are_one_line_and_code_1(database: Any, capfd: Any) -> None:
+    from tenants.management.commands.create_agent import Command
+
+    with pytest.raises(SystemExit) as ended:
+        Command().run_from_argv(["manage.py", "create_agent", "t", "b", "--scope", "read", "--clearance", "secret"])
+    said = capfd.readouterr().err.strip()
+    assert ended.value.code == 1
+    assert said.startswith("CommandError: argument --clearance")
+    assert "\n" not in said
+
+
+def test_limits_are_set_and_lifted_by_a_command(tenant: Any) -> None:
+    found = run("limit_rates", tenant.slug, "--requests", "100", "--writes", "10")
+    assert (found["requests_a_minute"], found["writes_a_minute"]) == (100, 10)
+    found = run("limit_rates", tenant.slug)
+    assert (found["requests_a_minute"], found["writes_a_minute"]) == (None, None)
+    assert refusal("limit_rates", tenant.slug, "--writes", "0") == "limit_refused (writes: out_of_bounds)"
+    assert refusal("limit_rates", "no-such-tenant", "--writes", "1") == "tenant_unknown"
+
+
 def test_a_bad_chain_is_named_with_exit_code_1_and_gets_no_checkpoint(tenant: Any, superuser: Any) -> None:
     with superuser.transaction():
         superuser.execute("SET LOCAL session_replication_role = 'replica'")
