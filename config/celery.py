@@ -38,6 +38,7 @@ _STALE_SECONDS = 30
 PERIODIC = {
     "memory.drain": 3.0,
     "memory.seal_receipts": 60.0,
+    "memory.index": 30.0,
     "memory.tidy": 600.0,
     "retention.end_overdue": 60.0,
 }

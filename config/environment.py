@@ -27,6 +27,8 @@ class Environment(BaseSettings):
     broker_dsn: str = Field(default="", repr=False)
     secret_file: Path | None = None
     allowed_hosts: str = "127.0.0.1,localhost"
+    #: What words are put down to their stems by; `simple` leaves them as they are. Changed, every index is made anew.
+    search_language: str = Field(default="english", pattern=r"^[a-z]+$")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     secure_cookies: bool = False
     trusted_origins: str = ""

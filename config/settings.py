@@ -77,7 +77,12 @@ DATABASES = {"default": ENVIRONMENT.database()}
 DOORBELL = "config.celery.ring"
 # Who does the work of each topic, those that audit last: `memory.outbox` knows none of them.
 OUTBOX_WORKERS = {"episode.extract": "memory.extracting.work"}
-OUTBOX_HANDLERS = {"ledger.check": "memory.checking.check", "consent.withdrawn": "memory.endings.end_unconsented"}
+OUTBOX_HANDLERS = {
+    "ledger.check": "memory.indexing.check_and_index",
+    "search.names": "memory.indexing.index_names",
+    "consent.withdrawn": "memory.endings.end_unconsented",
+}
+SEARCH_LANGUAGE = ENVIRONMENT.search_language
 # Which model reads episodes where the tenant's policy lets it; None: none does.
 MODEL_EXTRACTOR = ENVIRONMENT.extractor()
 #: Who tells the pages of attributes what is stored of one: `policies` knows of no memory.

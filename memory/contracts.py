@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from policies.identifiers import looks_like_identifier
 from policies.values import ValueRefused, canonical_text, clean_text
-from policies.vocabulary import Basis, Sensitivity, SourceKind
+from policies.vocabulary import Basis, Kind, Sensitivity, SourceKind
 from tenants.errors import FieldError, Malformed, Missing
 
 MAX_SUBJECT = 200
@@ -30,6 +30,8 @@ MAX_ID = 200
 MAX_QUOTE = 8_000
 MAX_EPISODE = 1_048_576
 MAX_BATCH = 1_000
+MAX_QUESTION = 20_000
+LEAST_BUDGET, MOST_BUDGET = 50, 32_000
 
 #: Marks a field that was not sent, where null would mean something.
 UNSET: Any = object()
@@ -369,6 +371,34 @@ class ExplainBody(Body):
     fact: FactBody
 
 
+class RecallBody(Body):
+    """A question, or what to recall about. Any text is a question."""
+
+    question: (
+        Annotated[
+            str,
+            BeforeValidator(_text(MAX_QUESTION, empty=True)),
+            WithJsonSchema({"type": "string", "maxLength": MAX_QUESTION}),
+        ]
+        | None
+    ) = None
+    subject: SubjectText | None = None
+    attributes: Annotated[list[AttributeName], Field(min_length=1, max_length=50)] | None = None
+    kinds: Annotated[list[Annotated[Kind, BeforeValidator(_word(Kind))]], Field(min_length=1, max_length=4)] | None = (
+        None
+    )
+    valid_at: Instant | None = None
+    known_at: Instant | None = None
+    purpose: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,59}$")]
+    budget_tokens: Annotated[int, Field(ge=LEAST_BUDGET, le=MOST_BUDGET)]
+
+    @model_validator(mode="after")
+    def _about_something(self) -> "RecallBody":
+        if self.question is None and self.subject is None and self.attributes is None:
+            raise _refuse("question_or_subject_needed", "question")
+        return self
+
+
 M = TypeVar("M", bound=BaseModel)
 
 _CODES = {
@@ -383,6 +413,8 @@ _CODES = {
     "string_type": "not_text",
     "bool_type": "not_a_boolean",
     "float_type": "not_a_number",
+    "int_type": "not_a_number",
+    "int_from_float": "not_a_number",
     "list_type": "not_a_list",
     "model_type": "not_an_object",
     "dict_type": "not_an_object",

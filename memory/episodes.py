@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from uuid import UUID
 
-from memory import admission, detecting, drawing, rows, subjects
+from memory import admission, detecting, drawing, rows, search, subjects
 from memory.admission import References
 from memory.contracts import EpisodeBody
 from memory.detecting import Screened
@@ -142,6 +142,22 @@ def keep(
                 replaced=rows.Json(json.dumps(screened.replaced)),
                 quarantined=quarantined,
                 mentioned_ids=rows.uuids(mentioned) or rows.Uuids("{}"),
+            )
+        ],
+    )
+    search.store(
+        tenant,
+        [
+            search.Text(
+                kind="episode",
+                target=episode,
+                subject=subject_id,
+                payload=payload,
+                at=body.occurred_at,
+                text=screened.text,
+                sensitivity=sensitivity,
+                expires_at=verdict.expires_at,
+                consent_ids=rows.uuids(None if consent_id is None else [consent_id]),
             )
         ],
     )

@@ -299,10 +299,63 @@ class Receipt(Named):
     policy_version_id = models.UUIDField(null=True)
     verdict = models.TextField(null=True)
     reasons = ArrayField(models.TextField(), default=list)
+    #: Of a question only a digest, under a key of this receipt alone.
+    question_digest = models.BinaryField(null=True)
+    episode_ids = ArrayField(models.UUIDField(), null=True)
     sealed_seq = models.BigIntegerField(null=True)
 
     class Meta:
         db_table = "memory_receipt"
+
+
+class SearchEntry(Named):
+    """What a payload is found by: its lexemes as HMACs under the tenant's key. Falls with its payload; can be made again.
+
+    `tokens` also holds one that stands for the subject, with a count of 0: a look-up within a subject is one of the same
+    index. Whether it may be shown follows its payload.
+    """
+
+    tenant = Link(Tenant)
+    sensitivity = models.SmallIntegerField()
+    expires_at = models.DateTimeField(null=True)
+    restricted = models.BooleanField(default=False)
+    redaction_state = models.TextField(default="none")
+    consent_ids = ArrayField(models.UUIDField(), null=True)
+    kind = models.TextField()
+    target_id = models.UUIDField()
+    subject_id = models.UUIDField(null=True)
+    payload = Link(Payload)
+    at = models.DateTimeField()
+    tokens = ArrayField(models.BigIntegerField())
+    counts = ArrayField(models.SmallIntegerField())
+    length = models.IntegerField()
+    key_version = models.IntegerField()
+    rules = models.TextField()
+
+    class Meta:
+        db_table = "memory_searchentry"
+        verbose_name_plural = "search entries"
+
+
+class SearchState(Named):
+    """How far a tenant's index is made, and what stands in so many entries that it tells few apart.
+
+    One a tenant: its id is the tenant's.
+    """
+
+    tenant = Link(Tenant)
+    rules = models.TextField()
+    key_version = models.IntegerField()
+    #: Where the making has come to, by payload; null once it has been through all.
+    made_to = models.UUIDField(null=True)
+    entries = models.BigIntegerField(default=0)
+    length = models.FloatField(default=0)
+    common = ArrayField(models.BigIntegerField(), default=list)
+    frequencies = ArrayField(models.BigIntegerField(), default=list)
+    counted_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "memory_searchstate"
 
 
 class IdempotencyRecord(Named):

@@ -323,6 +323,7 @@ def subject(actor: Actor, body: SubjectBody) -> SubjectNamed:
     named = subjects.resolve(actor.tenant, [body.key], now=now, kind=body.kind or "entity")[body.key]
     aliases = [alias for alias in body.aliases if alias != body.key]
     taken = subjects.add_aliases(actor.tenant, named, aliases, now=now)
+    outbox.put(actor.tenant, "search.names", [named.id])
     audit.append(
         [
             Event(

@@ -71,6 +71,8 @@ Uuids = NewType("Uuids", str)
 Words = NewType("Words", str)
 #: JSON, as text.
 Json = NewType("Json", str)
+Longs = NewType("Longs", str)
+Shorts = NewType("Shorts", str)
 
 
 def uuids(values: Iterable[UUID] | None) -> Uuids | None:
@@ -86,6 +88,16 @@ def consents_of(fact: FactState) -> Uuids | None:
 def words(values: Iterable[str]) -> Words:
     """Return the text of a text array of codes (letters, digits, `_ . -` only)."""
     return Words("{" + ",".join(values) + "}")
+
+
+def longs(values: Iterable[int]) -> Longs:
+    """Return the text of an array of whole numbers of 64 bits."""
+    return Longs("{" + ",".join(map(str, values)) + "}")
+
+
+def shorts(values: Iterable[int]) -> Shorts:
+    """Return the text of an array of whole numbers of 16 bits."""
+    return Shorts("{" + ",".join(map(str, values)) + "}")
 
 
 # what a row consists of -----------------------------------------------------------------------------------------------
@@ -300,6 +312,25 @@ class CandidateSayingRow(NamedTuple):
     detected: Words
 
 
+class SearchEntryRow(NamedTuple):
+    """What a payload is found by, as visible as the payload is."""
+
+    id: UUID
+    kind: str
+    target_id: UUID
+    subject_id: UUID | None
+    payload_id: UUID
+    at: datetime
+    tokens: Longs
+    counts: Shorts
+    length: int
+    key_version: int
+    rules: str
+    sensitivity: int
+    expires_at: datetime | None
+    consent_ids: Uuids | None
+
+
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 # storing --------------------------------------------------------------------------------------------------------------
@@ -315,6 +346,8 @@ _SQL_TYPES: dict[Any, str] = {
     Uuids: "uuid[]",
     Words: "text[]",
     Json: "jsonb",
+    Longs: "bigint[]",
+    Shorts: "smallint[]",
 }
 
 
@@ -363,6 +396,7 @@ RECEIPTS = Table("memory_receipt", ReceiptRow)
 OUTBOX = Table("memory_outboxentry", OutboxRow)
 EPISODES = Table("memory_episode", EpisodeRow)
 CANDIDATES = Table("memory_candidate", CandidateRow)
+SEARCH_ENTRIES = Table("memory_searchentry", SearchEntryRow)
 CANDIDATE_SAYINGS = Table("memory_candidatesaying", CandidateSayingRow)
 
 

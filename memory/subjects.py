@@ -33,6 +33,17 @@ def payload_context(tenant: UUID, payload: UUID, purpose: str) -> bytes:
     return tenant.bytes + payload.bytes + purpose.encode("ascii")
 
 
+def opened(
+    tenant: UUID, payload: UUID, purpose: str, clear: str | None, sealed: Any, wrapped: Any, version: int | None
+) -> str:
+    """Return what a payload says, unsealed where it is sealed. Raises `KeyUnavailable`, `Unsealable`."""
+    if sealed is None or version is None:
+        return clear or ""
+    ring = keyring()
+    key = ring.unwrap(tenant, bytes(wrapped), version)
+    return ring.open(key, bytes(sealed), payload_context(tenant, payload, purpose)).decode("utf-8")
+
+
 # Each step goes by a full key and stays a step of its own: a plan made while the tables were nearly empty would else
 # hold every subject of the tenant against every name. Locks are taken in the order of the subjects' ids.
 _FIND = """

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from memory import idempotency, outbox, receipts
+from memory import idempotency, indexing, outbox, receipts
 from memory.rounds import each_tenant
 from tenants.isolation import Role, tenant_transaction
 
@@ -19,6 +19,12 @@ def drain() -> None:
 def seal_receipts() -> None:
     """Seal receipts into the audit chains."""
     each_tenant(_seal)
+
+
+@shared_task(name="memory.index")
+def index() -> None:
+    """Make what is missing of the search indexes, and count what is common in them."""
+    each_tenant(indexing.make_up)
 
 
 @shared_task(name="memory.tidy")

@@ -144,9 +144,17 @@ _MODELS: dict[str, Fields] = {
         f" detected {_WRITER}",
     ),
     "memory.Receipt": _fields(
-        pseudonymous="id actor_id subject_ids fact_ids",
+        pseudonymous="id actor_id subject_ids fact_ids episode_ids question_digest",
         content_free="tenant act actor_kind at valid_at known_at attribute_ids withheld policy_version_id verdict"
         " reasons sealed_seq",
+    ),
+    "memory.SearchEntry": _fields(
+        pseudonymous="id subject_id target_id payload consent_ids tokens counts length",
+        content_free="tenant sensitivity expires_at restricted redaction_state kind at key_version rules",
+    ),
+    "memory.SearchState": _fields(
+        pseudonymous="made_to common",
+        content_free="id tenant rules key_version entries length frequencies counted_at",
     ),
     "memory.IdempotencyRecord": _fields(
         pseudonymous="id agent_id key_digest request_digest outcome", content_free="tenant status created_at"
@@ -244,6 +252,10 @@ REASONS = MappingProxyType(
         "memory.CandidateSaying.detected": "names of detectors, of the shape that a check allows",
         "memory.Receipt.withheld": "counts by reason",
         "memory.Receipt.reasons": "codes",
+        "memory.Receipt.question_digest": "an HMAC under a key of the tenant and this receipt alone",
+        "memory.SearchEntry.kind": "a word of a closed list",
+        "memory.SearchEntry.rules": "the number of the rules and the language by which it was made",
+        "memory.SearchState.rules": "as SearchEntry.rules",
         "memory.IdempotencyRecord.key_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.request_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.outcome": "ids and codes; the answer is rendered anew from rows",

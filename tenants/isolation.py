@@ -86,6 +86,19 @@ def _taking(role: Role, tenant: UUID | None, clearance: int, actor: UUID | None,
 
 
 @contextmanager
+def borrowed(role: Role, *, back_to: Role) -> Iterator[None]:
+    """Act under `role` for the length of a block of the open transaction; tenant and settings stay as they are.
+
+    Where the block fails, what it failed in is undone to a savepoint or altogether, and the role with it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('role', %s, true)", [role.value])
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('role', %s, true)", [back_to.value])
+
+
+@contextmanager
 def tenant_transaction(
     role: Role, *, tenant: UUID | None, clearance: int = 0, actor: UUID | None = None, durable: bool = True
 ) -> Iterator[None]:

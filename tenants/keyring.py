@@ -21,7 +21,7 @@ import secrets
 import shutil
 import stat
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -403,6 +403,16 @@ class Keyring:
         # The length keeps route and body apart: ("a", b"bc") is not ("ab", b"c").
         data = len(named).to_bytes(4, "big") + named + body
         return self.digest(self._provider.idempotency_key(tenant), "request", data)
+
+    def blinded(self, tenant: UUID, words: Sequence[bytes]) -> tuple[list[int], int]:
+        """Returns what equal words of this tenant have in common, as numbers of 64 bits, and the key version behind it.
+
+        HMAC-SHA256, cut to 8 bytes, under HKDF-Expand of the tenant's current key: once that version is destroyed, a
+        word can be tried against an index no more. Raises KeyUnavailable.
+        """
+        version, tenant_key = self._provider.tenant_key(tenant)
+        derived = HKDFExpand(hashes.SHA256(), KEY_BYTES, b"muniment:search").derive(tenant_key)
+        return [int.from_bytes(hmac.digest(derived, word, "sha256")[:8], "big", signed=True) for word in words], version
 
     def _wrap(self, tenant: UUID, key: bytes) -> tuple[bytes, int]:
         version, tenant_key = self._provider.tenant_key(tenant)

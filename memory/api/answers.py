@@ -95,6 +95,79 @@ class FactsPage(Answer):
     receipt: UUID
 
 
+class Citation(Answer):
+    """What a recalled fact rests on: its newest evidence that quotes, else its newest."""
+
+    fact: UUID
+    evidence: UUID | None
+    episode: UUID | None
+    quote: str | None
+    span: Annotated[
+        list[int] | None, Field(description="Where the quote stands in the episode: first, and after last.")
+    ]
+    trust: int | None
+
+
+class Rival(Answer):
+    """A value that contradicts the fact and has not been decided on."""
+
+    candidate: UUID
+    value: Any
+    confirm_by: str | None
+    created_at: datetime
+
+
+class RecalledFact(FactAnswer):
+    """A fact that holds at the instants asked about, found by name or by its value, with what it rests on."""
+
+    type: Literal["fact"]
+    why: Literal["named", "value"]
+    cite: Citation
+    conflicts: list[Rival]
+
+
+class RecalledEpisode(Answer):
+    """A part of an episode that speaks of what was asked. Evidence of what was said, not of what holds."""
+
+    type: Literal["episode"]
+    why: Literal["words"]
+    id: UUID
+    kind: Literal["message", "tool_result", "event"]
+    role: Literal["user", "assistant", "system", "tool"] | None
+    session_id: str
+    turn_id: str
+    occurred_at: datetime
+    recorded_at: datetime
+    sensitivity: ClassName
+    retention: Kept
+    writer: Writer
+    text: str
+    span: Annotated[list[int], Field(description="Where the text stands in the episode: first, and after last.")]
+
+
+class Waiting(Answer):
+    """What has been said and is not in the answer yet: turns to be drawn from, writes whose words are to be indexed."""
+
+    turns: Count
+    index: Count
+
+
+class RecallAnswer(Answer):
+    """The smallest cited context that answers; `text` is the same for a model, fenced as data."""
+
+    mode: Literal["current", "as_of"]
+    valid_at: datetime
+    known_at: datetime
+    context: list[RecalledFact | RecalledEpisode]
+    text: str
+    tokens: Annotated[int, Field(ge=0, description="What `text` is taken for: a token for every four characters.")]
+    omitted: Annotated[int, Field(ge=0, description="Items that the budget had no room for.")]
+    withheld: dict[str, Count]
+    waiting: Waiting
+    index: Literal["ready", "rebuilding"]
+    receipt: UUID
+
+
 class Blind(Answer):
     """All that a writer may know whose clearance is below what is kept there."""
 

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import consent, extracting, recall, remember
+from memory import consent, context, extracting, recall, remember
 from memory.api import answers
 from memory.api.base import MemoryView, explained_json, screened
 from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery
@@ -16,6 +16,7 @@ from memory.contracts import (
     EpisodeBody,
     ExplainBody,
     FactBody,
+    RecallBody,
     RetractBody,
     SubjectBody,
     WithdrawBody,
@@ -250,6 +251,18 @@ class Profile(MemoryView):
             proof=self.proof,
         )
         return Response(page.as_json())
+
+
+class Recall(MemoryView):
+    """The smallest cited context that answers a question."""
+
+    scope = {"POST": Scope.READ}
+    opens_itself = frozenset({"POST"})
+
+    @described("recall", answers.RecallAnswer, body=RecallBody)
+    def post(self, request: Request) -> Response:
+        """What answers a question, within a budget of tokens, each with its source. Changes nothing."""
+        return Response(context.recalled(self.actor, parse(RecallBody, request.data), now=self.now))
 
 
 class Subjects(MemoryView):

@@ -23,7 +23,7 @@ from django.test import Client
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from memory import consent, endings, extracting, idempotency, outbox, recall, receipts, remember
+from memory import consent, endings, extracting, idempotency, indexing, outbox, recall, receipts, remember, rows, search
 from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
 from memory.rows import fetch
@@ -454,6 +454,35 @@ def count_what_is_withheld(world: World) -> None:
         assert recall.facts(actor, subject=subject).withheld == {"expired": 1}
 
 
+def find_by_words(world: World) -> None:
+    """What was said is found by its words; an index by other rules is made anew, and counted."""
+    word = f"w{uuid4().hex[:12]}"
+    sent = {"kind": "message", "role": "user", "content": f"a {word}", "session_id": "s1", "turn_id": uuid4().hex,
+            "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    with patch.object(search, "SMALL", 1), patch.object(search, "COMMON_FROM", 1):
+        world.age("DELETE FROM memory_searchstate WHERE tenant_id = %s", world.tenant)
+        indexing.make_up(world.tenant)
+        world.age("UPDATE memory_searchentry SET rules = 'older' WHERE target_id = %s", kept.id)
+        world.age("UPDATE memory_searchstate SET rules = 'older', entries = 0 WHERE tenant_id = %s", world.tenant)
+        while indexing.make_up(world.tenant):
+            pass
+    with reading(world):
+        found = search.find(world.tenant, [word], subject=None, kinds=["episode"])
+        readiness = search.readiness(world.tenant)
+        assert rows.fetch("SELECT s.entries > 1 FROM memory_searchstate s", []) == [(True,)]
+    assert [hit.target for hit in found.episodes] == [kept.id]
+    assert readiness.state == "ready"
+    said = write(world, body("tag", word))[0]
+    with reading(world):
+        assert search.readiness(world.tenant).waiting > 0
+    drain(world)
+    with reading(world):
+        values = search.find(world.tenant, [word], subject=None, kinds=["value"]).values
+    assert [hit.target for hit in values] == [said.fact]
+
+
 def repeat_a_request(world: World) -> None:
     said = body("deadline", "2026-07-15")
     repeat = Repeat(uuid4().hex, "POST facts/", b"the body")
@@ -734,7 +763,8 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, repeat_a_request, record_a_refusal, foresee,
+        propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, find_by_words, repeat_a_request,
+        record_a_refusal, foresee,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )

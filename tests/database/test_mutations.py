@@ -199,7 +199,10 @@ def counted_abroad(world: World) -> str:
         consents = attempt(
             world.superuser, sql.SQL("SELECT count(*) FROM policies_consent WHERE tenant_id = %s"), [world.there.id]
         )[1]
-    return "" if (facts, consents) == ([(0,)], [(0,)]) else "muniment_counter reads foreign rows"
+        waiting = attempt(
+            world.superuser, sql.SQL("SELECT count(*) FROM memory_outboxentry WHERE tenant_id = %s"), [world.there.id]
+        )[1]
+    return "" if (facts, consents, waiting) == ([(0,)], [(0,)], [(0,)]) else "muniment_counter reads foreign rows"
 
 
 def can_place(world: World, policy: Policy, bound: list[str]) -> bool:

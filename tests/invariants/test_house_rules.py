@@ -141,6 +141,7 @@ DOORS = {
     "memory/outbox.py": {"outboxentry"},
     "memory/checking.py": {"factkey"},
     "memory/endings.py": {"fact"},
+    "memory/indexing.py": {"searchentry", "searchstate"},
     "memory/spending.py": {"modelbudget", "modelspending"},
 }
 _WRITES = re.compile(
