@@ -327,14 +327,17 @@ SELECT e.id, e.role,
     AND (n.occurred_at, n.id) > (e.occurred_at, e.id) AND n.subject_id IS NOT DISTINCT FROM e.subject_id
     ORDER BY n.occurred_at, n.id LIMIT 2)
 FROM unnest(%(episodes)s::uuid[]) AS w (id)
-  CROSS JOIN LATERAL (SELECT * FROM memory_episode x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = w.id
+  CROSS JOIN LATERAL (SELECT * FROM memory_episode x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = w.id AND NOT x.quarantined
     AND (%(valid_at)s::timestamptz IS NULL OR x.occurred_at <= %(valid_at)s::timestamptz)
     AND (%(known_at)s::timestamptz IS NULL OR x.recorded_at <= %(known_at)s::timestamptz) OFFSET 0) e
 """
 
 
 def _episodes(actor: Actor, asked: _Asked, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the episodes that answer best, of those that the actor sees and that had been said by then."""
+    """Return the episodes that answer best, of those that the actor sees and that had been said by then.
+
+    What speaks to the agent is quarantined and is not put before one.
+    """
     best: list[Hit] = []
     rest = list(hits)
     places: dict[UUID, Place] = {}

@@ -136,6 +136,7 @@ DOORS = {
     "memory/drawing.py": {"extraction"},
     "memory/proposals.py": {"candidate"},
     "memory/recall.py": {"receipt"},
+    "memory/context.py": {"receipt"},
     "memory/receipts.py": {"receipt"},
     "memory/idempotency.py": {"idempotencyrecord"},
     "memory/outbox.py": {"outboxentry"},

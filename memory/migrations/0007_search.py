@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('memory', '0005_model_spending'),
+        ('memory', '0006_keys_by_attribute'),
         ('tenants', '0002_isolation'),
     ]
 
