@@ -9,14 +9,11 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Lock
 from typing import Any
 from uuid import UUID
-
-from django.db import connection
 
 from memory import lexemes, question, ranking, recall, rows, search
 from memory.contracts import RecallBody
@@ -29,7 +26,6 @@ from policies.vocabulary import Kind, Sensitivity
 from tenants.actors import Actor
 from tenants.errors import Forbidden
 from tenants.identity import new_id
-from tenants.isolation import Role, tenant_transaction
 from tenants.secrets import keyring
 
 #: A token is taken for so many characters of what is rendered.
@@ -78,23 +74,11 @@ class _Context:
 def recalled(actor: Actor, body: RecallBody, *, now: datetime) -> dict[str, Any]:
     """Return the context of a question as the API shows it, and leave its receipt.
 
-    `now` is the request's instant: relative dates count from it. Opens a transaction of its own where none is open.
-    Raises `Forbidden("purpose_not_allowed")` for a purpose that the agent does not have, `Clash("no_policy")`.
+    `now` is the request's instant: relative dates count from it. Runs in the caller's transaction under the
+    agent's role. Raises `Forbidden("purpose_not_allowed")` for a purpose that the agent does not have, `Clash("no_policy")`.
     """
     if actor.purposes and body.purpose not in actor.purposes:
         raise Forbidden("purpose_not_allowed")
-    if connection.in_atomic_block:
-        own: Any = nullcontext()
-    else:
-        # Nothing but a receipt is written, and that may be lost with the machine's power: no commit waits for the disk.
-        own = tenant_transaction(
-            Role.AGENT, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id, durable=False
-        )
-    with own:
-        return _recalled(actor, body, now)
-
-
-def _recalled(actor: Actor, body: RecallBody, now: datetime) -> dict[str, Any]:
     in_force = catalogue(actor.tenant)
     asked = _read(actor, body, in_force, now)
     valid_at, known_at = asked.moment.valid_at, asked.moment.known_at

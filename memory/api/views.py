@@ -257,7 +257,7 @@ class Recall(MemoryView):
     """The smallest cited context that answers a question."""
 
     scope = {"POST": Scope.READ}
-    opens_itself = frozenset({"POST"})
+    reads = frozenset({"POST"})
 
     @described("recall", answers.RecallAnswer, body=RecallBody)
     def post(self, request: Request) -> Response:

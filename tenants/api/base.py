@@ -40,6 +40,8 @@ class GovernedView(APIView):
     role: ClassVar[Mapping[str, Role]] = {}
     #: The query parameters of GET. Each is given at most once; other methods take none.
     query: ClassVar[frozenset[str]] = frozenset()
+    #: The methods that change nothing: they run as the agent, and leave no more than a receipt.
+    reads: ClassVar[frozenset[str]] = frozenset({"GET"})
     #: Whether the commit of a read waits for the disk.
     durable_reads: ClassVar[bool] = False
     #: The methods whose door is one statement and opens its own transaction for it. It passes `self.proof` to the door,
@@ -134,11 +136,11 @@ class GovernedView(APIView):
         if method in self.opens_itself:
             return nullcontext()
         return tenant_transaction(
-            self.role.get(method, Role.AGENT if method == "GET" else Role.WRITER),
+            self.role.get(method, Role.AGENT if method in self.reads else Role.WRITER),
             tenant=self.actor.tenant,
             clearance=self.actor.clearance,
             actor=self.actor.id,
-            durable=method != "GET" or self.durable_reads,
+            durable=method not in self.reads or self.durable_reads,
         )
 
     def _rendered(self, response: Response) -> Response:
