@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from memory import lexemes, question, ranking, recall, rows, search
+from memory import extracting, lexemes, question, ranking, recall, rows, search
 from memory.contracts import RecallBody
 from memory.extraction.served import fenced
 from memory.question import Moment, Vocabulary
@@ -593,7 +593,9 @@ def _quoted(value: Any) -> str:
 
 
 def _turns_waiting(actor: Actor, asked: _Asked) -> int:
-    return 0
+    """Return from how many turns about the subjects nothing has been drawn yet."""
+    subjects = (asked.subjects or {}).values()
+    return sum(extracting.waiting(actor.tenant, subject).episodes for subject in subjects)
 
 
 _LEAVE = """

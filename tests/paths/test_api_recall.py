@@ -318,6 +318,14 @@ def test_c109_the_answer_says_what_is_findable_by_words_and_holds_what_was_just_
     assert asked(ledger, "Which city is mira in?")["waiting"]["index"] == 0
 
 
+def test_c110_the_answer_says_how_many_turns_wait_to_be_drawn_from(ledger: Ledger) -> None:
+    ledger.said("mira", "city", "Porto")
+    for place in range(2):
+        tell(ledger, f"I like it, {place}.", extract="later")
+    tell(ledger, "I like it.", subject="noor", extract="later")
+    assert asked(ledger, "Which city is mira in?")["waiting"]["turns"] == 2
+
+
 def test_c129_a_context_costs_the_same_however_long_the_history_is(ledger: Ledger) -> None:
     def statements() -> int:
         sent: list[str] = []

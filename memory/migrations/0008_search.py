@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('memory', '0006_keys_by_attribute'),
+        ('memory', '0007_extraction'),
         ('tenants', '0002_isolation'),
     ]
 
