@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('memory', '0007_extraction'),
+        ('memory', '0009_unknown_attributes_waiting'),
         ('tenants', '0002_isolation'),
     ]
 

@@ -22,6 +22,6 @@ DROP POLICY agent_reads ON memory_searchstate;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("memory", "0008_search")]
+    dependencies = [("memory", "0010_search")]
 
     operations = [migrations.RunSQL(SQL, UNDO)]
