@@ -7,6 +7,7 @@ quote; the consent; the policy's verdict; the target of a correction.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -201,7 +202,7 @@ def _valued(writing: Writing, references: References, body: FactBody) -> tuple[A
             text = canonical_text(value)
         except ValueRefused as refused:
             raise Refusal(refused.code, refused.path) from None
-    return attribute, text, _detected(body, attribute, value)
+    return attribute, text, _detected(writing, references, body, attribute, value)
 
 
 def _undefined(writing: Writing, body: FactBody) -> AttributeInForce:
@@ -209,18 +210,23 @@ def _undefined(writing: Writing, body: FactBody) -> AttributeInForce:
     plain = body.has_value and not body.ended and body.corrects is None and body.recorded_at is None
     if not plain or writing.catalogue.policy.unknown_attribute != "ask":
         raise Refusal("unknown_attribute", "attribute")
+    if detecting.is_credential(body.attribute):
+        raise Refusal("credential", "attribute")
     defined = definition({"name": body.attribute, "schema": {}})
     return AttributeInForce(UNDEFINED, UNDEFINED, 0, defined, compiled(defined.value_schema))
 
 
-def _detected(body: FactBody, attribute: AttributeInForce, value: object) -> Detected:
+def _detected(
+    writing: Writing, references: References, body: FactBody, attribute: AttributeInForce, value: object
+) -> Detected:
     quote = body.provenance.quote
     if value is None and quote is None:
         return NOTHING
     definition = attribute.definition
     # That a value names its subject makes it personal; of what is so anyway it need not be found out.
-    named = max(definition.sensitivity, body.sensitivity or Sensitivity.PUBLIC) < Sensitivity.PERSONAL
-    return detecting.in_saying(
+    stated = max(definition.sensitivity, body.sensitivity or Sensitivity.PUBLIC)
+    named = stated < Sensitivity.PERSONAL and "known" not in definition.not_detected
+    detected = detecting.in_saying(
         value,
         quote,
         attribute=definition.name,
@@ -228,6 +234,18 @@ def _detected(body: FactBody, attribute: AttributeInForce, value: object) -> Det
         fields=definition.value_schema.get("properties", ()),
         name=body.subject if named else None,
     )
+    about = references.subjects.get(body.subject)
+    if named and about is not None and len(about.names) > 1 and detected.raises < Sensitivity.PERSONAL:
+        # Its other names are known as digests only: what may be a name in value and quote is held against them.
+        said = f"{value} {quote or ''}"
+        digest = partial(keyring().identifier, writing.actor.tenant)
+        if not about.names.isdisjoint(map(digest, detecting.names_in(said)[:_MOST_NAMES])):
+            return detected.naming_its_subject()
+    return detected
+
+
+#: So much of a value and its quote is held against the names of their subject.
+_MOST_NAMES = 64
 
 
 def _prepared(

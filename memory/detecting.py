@@ -41,6 +41,11 @@ class Detected:
         """The highest class that is raised to."""
         return max((level for _, level in self.found), default=Sensitivity.PUBLIC)
 
+    def naming_its_subject(self) -> "Detected":
+        """Return the same, with a name of its subject found too."""
+        found = {**dict(self.found), "known": Sensitivity.PERSONAL}
+        return Detected(tuple(sorted(found.items())), self.instructs)
+
     def reasons(self, stated: Sensitivity) -> tuple[str, ...]:
         """Return what explains a verdict: which detectors raised the class above `stated`, and which marked something."""
         return tuple(f"detected.{code}" for code, level in self.found if level > stated or not level)

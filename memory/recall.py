@@ -88,7 +88,7 @@ _FACT_COLUMNS = """
       AND pb.valid_to = b.valid_from OFFSET 0) pf) AS supersedes,
   ARRAY(SELECT e2.id FROM memory_evidence e2 WHERE e2.tenant_id = t.tenant AND e2.fact_id = f.id AND NOT e2.is_end
         AND {stands} ORDER BY e2.id DESC LIMIT {named}) AS evidence,
-  CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld"""
+  CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld, e.detected"""
 _FACT_JOINS = (
     look_up("f", "memory_fact", "x.id = b.fact_id", outer=True)
     + look_up("v", "policies_attributeversion", "x.id = f.attribute_version_id", outer=True)
@@ -344,7 +344,7 @@ def profile(
 
 
 def _fact_json(actor: Actor, row: Sequence[Any], subject: str | None) -> dict[str, Any]:
-    name = subject if subject is not None else _name(actor.tenant, row[39:43])
+    name = subject if subject is not None else _name(actor.tenant, row[40:44])
     return {
         "id": row[7],
         "subject": name,
@@ -372,6 +372,7 @@ def _fact_json(actor: Actor, row: Sequence[Any], subject: str | None) -> dict[st
             "writer": {"kind": row[31], "id": row[32]},
             "written_at": row[33],
             "source_episode": row[34],
+            "detected": row[39],
         },
         "evidence": row[37],
         "evidence_count": row[19],
@@ -484,7 +485,8 @@ SELECT e.id, e.fact_id, e.is_end, e.valid_from, e.stated_to, e.recorded_at, e.re
   e.confirmed, e.imported, e.corrects_id, e.source, e.turn_id, e.tool_call_id, e.writer_kind, e.writer_id, e.written_at,
   e.episode_id, e.extractor, e.sensitivity, e.basis, e.expires_at, e.redaction_state, e.redaction_fields,
   p.id, p.clear, p.sealed, sk.wrapped, sk.version, q.id, q.clear, q.sealed, qk.wrapped, qk.version,
-  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id)
+  (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id),
+  e.detected
 FROM memory_evidence e
   LEFT JOIN LATERAL (SELECT * FROM memory_fact x WHERE x.tenant_id = e.tenant_id AND x.id = e.fact_id OFFSET 0) f ON true
   LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = f.tenant_id AND x.id = f.payload_id OFFSET 0) p ON true
@@ -610,6 +612,7 @@ def _evidence_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
             "source_episode": row[18],
             "extractor": row[19],
             "quote": quote,
+            "detected": row[36],
         },
     }
 

@@ -22,6 +22,8 @@ class SubjectState:
     id: UUID
     key_id: UUID
     data_key: bytes
+    #: Look-up digests of its names, where it was found by one of them.
+    names: frozenset[bytes] = frozenset()
 
     def digest(self, value: str) -> bytes:
         """Return what equal values of this subject have in common; it dies with the subject's key."""
@@ -75,6 +77,9 @@ def by_name(tenant: UUID, names: Iterable[str], answer: Sequence[tuple[Any, ...]
     """Read the answer to `query`: the subject of each name that has one."""
     ring = keyring()
     by_digest = {ring.identifier(tenant, name): name for name in names} if answer else {}
+    names_of: dict[UUID, set[bytes]] = {}
+    for digest, subject, *_ in answer:
+        names_of.setdefault(subject, set()).add(bytes(digest))
     found: dict[str, SubjectState] = {}
     opened: dict[UUID, SubjectState] = {}
     for digest, subject, key, wrapped, version in answer:
@@ -82,7 +87,9 @@ def by_name(tenant: UUID, names: Iterable[str], answer: Sequence[tuple[Any, ...]
         if name is None:
             continue  # a name of the same subject that nobody asked for
         if subject not in opened:
-            opened[subject] = SubjectState(subject, key, ring.unwrap(tenant, bytes(wrapped), version))
+            opened[subject] = SubjectState(
+                subject, key, ring.unwrap(tenant, bytes(wrapped), version), frozenset(names_of[subject])
+            )
         found[name] = opened[subject]
     return found
 

@@ -51,6 +51,9 @@ class FactProvenance(Answer):
     writer: Writer
     written_at: datetime
     source_episode: UUID | None
+    detected: Annotated[
+        list[str], Field(description="Detectors that found something in what was said, and why to be wary.")
+    ]
 
 
 class FactAnswer(Answer):

@@ -9,6 +9,7 @@ from policies.detection.identifiers import Raw
 from policies.detection.reading import Reading, folded
 
 _NUMBER = re.compile(r"\+?[\d ().\-/]{7,}", re.ASCII)
+_DIGIT = re.compile(r"\d")
 _GAP = r"[ ().\-/]{0,3}"
 
 
@@ -20,32 +21,36 @@ class Known:
     of what it holds.
     """
 
-    __slots__ = ("_pattern", "_size")
+    __slots__ = ("_pattern", "_said")
 
     def __init__(self, identifiers: Iterable[str] = ()) -> None:
-        parts = {part for part in (_part(each) for each in identifiers) if part}
-        self._size = len(parts)
+        said = {" ".join(folded(each).split()) for each in identifiers}
         # The longest first: a name is found whole where a shorter one begins it.
-        ordered = sorted(parts, key=lambda part: (-len(part), part))
-        self._pattern = re.compile("|".join(ordered)) if ordered else None
+        self._said = sorted((each for each in said if len(each) > 1), key=lambda each: (-len(each), each))
+        self._pattern: re.Pattern[str] | None = None
 
     def __repr__(self) -> str:
-        return f"<Known: {self._size} identifiers>"
+        return f"<Known: {len(self._said)} identifiers>"
 
     def __bool__(self) -> bool:
-        return self._pattern is not None
+        return bool(self._said)
 
     def found(self, reading: Reading) -> Iterator[Raw]:
         """Yield where the text says one of the identifiers."""
-        if self._pattern is not None:
-            for found in self._pattern.finditer(reading.folded):
-                yield found.start(), found.end(), "KNOWN_IDENTIFIER", "known"
+        if self._pattern is None:
+            # Most texts name nobody, and a pattern costs more to make than most texts to read.
+            if not any(_may_stand_in(reading.folded, each) for each in self._said):
+                return
+            self._pattern = re.compile("|".join(_part(each) for each in self._said))
+        for found in self._pattern.finditer(reading.folded):
+            yield found.start(), found.end(), "KNOWN_IDENTIFIER", "known"
 
 
-def _part(identifier: str) -> str:
-    text = " ".join(folded(identifier).split())
-    if len(text) < 2:
-        return ""
+def _may_stand_in(text: str, said: str) -> bool:
+    return said.split(" ", 1)[0] in text or (_NUMBER.fullmatch(said) is not None and _DIGIT.search(text) is not None)
+
+
+def _part(text: str) -> str:
     if _NUMBER.fullmatch(text) is not None:
         digits = [character for character in text if character.isdigit()]
         if len(digits) >= 7:

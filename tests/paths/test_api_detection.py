@@ -71,6 +71,18 @@ def test_what_a_value_holds_raises_its_class_and_the_answer_says_what(
     assert kept == ((False, True) if level == "internal" else (True, False))
 
 
+def test_a_value_that_says_another_name_of_its_subject_is_personal(organisation: Any, ledger: Ledger) -> None:
+    ledger.send("PUT", "/subjects/", {"key": "customer-4711", "aliases": ["Mira Nowak"]})
+    told = ledger.said("customer-4711", "tag", "goes by Mira Nowak at work")
+    assert (told["fact"]["sensitivity"], told["reasons"][1:]) == ("personal", ["class_raised", "detected.known"])
+    assert ledger.said("customer-4711", "tag", "goes by Miranda at work")["fact"]["sensitivity"] == "internal"
+    publish(
+        organisation,
+        [{"name": "alias", "schema": {"type": "string"}, "sensitivity": "internal", "not_detected": ["known"]}],
+    )
+    assert ledger.said("customer-4711", "alias", "Mira Nowak")["fact"]["sensitivity"] == "internal"
+
+
 def test_a_quote_raises_the_class_as_a_value_does(ledger: Ledger) -> None:
     said = ledger.post("/episodes/", episode("My aunt, who has diabetes, moved to Turin.")).json()
     quoted = {"turn_id": "t", "source_episode": said["id"], "quote": "who has diabetes, moved to Turin"}
@@ -308,3 +320,10 @@ def test_what_waited_keeps_its_marks_once_a_person_confirmed_it(
     marks = superuser.execute("SELECT detected FROM memory_evidence WHERE tenant_id = %s", [organisation.id]).fetchall()
     assert marks == [(["override"],), (["override"],)]
     assert ledger.values("mira", "tag") == [OVERRIDE]
+    (fact,) = ledger.facts(subject="mira")
+    assert fact["provenance"]["detected"] == ["override"]
+    for path in ("history", "lineage"):
+        shown = ledger.ok(f"/facts/{fact['id']}/{path}/")
+        assert {tuple(each["provenance"]["detected"]) for each in shown.get("results", shown.get("sources"))} == {
+            ("override",)
+        }

@@ -29,6 +29,7 @@ import psycopg
 import pytest
 from django.apps import apps
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import connection
 from django.test import Client
 from django.urls import get_resolver
 from psycopg import sql
@@ -47,7 +48,9 @@ CLEAR, SEALED, NAME = "qzclearcanary", "qzsealedcanary", "qznamecanary"
 CHOSEN = "qzchosencanary"
 #: Whatever is refused, and every header.
 REFUSED, HEADER = "qzrefusedcanary", "qzheadercanary"
-ANY = re.compile(r"qz(clear|sealed|name|chosen|refused|header)canary", re.IGNORECASE)
+#: A password that an agent sends where it should not: it is kept nowhere, sealed or not.
+SECRET = "qzsecretcanary"
+ANY = re.compile(r"qz(clear|sealed|name|chosen|refused|header|secret)canary", re.IGNORECASE)
 
 #: Where an id that somebody chose may stand.
 CHOSEN_COLUMNS = {
@@ -153,6 +156,9 @@ def valid_bodies(ids: dict[str, str]) -> list[tuple[str, str, dict[str, Any]]]:
                                "occurred_at": "2026-01-05T09:00:00Z"}),
         ("POST", "episodes/", {"kind": "event", "content": {"field": [f"{SEALED} text"]}, "session_id": chosen(), "turn_id": chosen(),
                                "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}),
+        ("POST", "episodes/", {"kind": "message", "content": f"the password is {SECRET}-9!x, and {CLEAR}", "session_id": chosen(),
+                               "turn_id": chosen(), "subject": subject, "sensitivity": "internal",
+                               "occurred_at": "2026-01-05T09:00:00Z"}),
         ("POST", "facts/", fact("city", f"{CLEAR} city", subject, valid_from="2026-01-05T09:00:00Z", confidence=0.9)),
         ("POST", "facts/", fact("diagnosis", f"{SEALED} diagnosis", subject, retention={"basis": "contract"})),
         ("POST", "facts/", fact("iban", f"{SEALED} iban", subject)),
@@ -270,7 +276,7 @@ def correspond(mail: Correspondence) -> None:
                 answer = mail.ask(method, f"/api/v1/{path}", body, **headers)
                 assert answer.status < 300, (path, answer.status, answer.text)
             told = answer.json
-            if path == "episodes/" and body["kind"] == "message":
+            if path == "episodes/" and body.get("role") == "user":
                 ids["episode"] = told["id"]
             if path == "facts/" and answer.status < 202:
                 ids["fact"], ids["evidence"] = told["fact"]["id"], told["evidence"]
@@ -285,7 +291,7 @@ def correspond(mail: Correspondence) -> None:
         for attempt in invalid(method, path, body):
             mail.ask(attempt[0], f"/api/v1/{attempt[1]}", attempt[2], "refused", **attempt[3])
     # The key is known, the body is another: refused too.
-    for method, path, body in valid_bodies(ids)[4:5]:
+    for method, path, body in valid_bodies(ids)[5:6]:
         reused = f"{HEADER}-{uuid4().hex}"
         assert mail.ask(method, f"/api/v1/{path}", body, Idempotency_Key=reused).status < 300
         clash = {**body, "value": f"{REFUSED} city"}
@@ -296,6 +302,8 @@ def correspond(mail: Correspondence) -> None:
         assert mail.ask(method, f"/api/v1/{path}", sourceless, "refused").status >= 400
         misquoted = {**body, "provenance": {"turn_id": chosen(), "source_episode": ids["episode"], "quote": REFUSED}}
         assert mail.ask(method, f"/api/v1/{path}", misquoted, "refused").status == 422
+        secret = {**body, "value": f"the password is {SECRET}-9!x"}
+        assert mail.ask(method, f"/api/v1/{path}", secret, "refused").status == 422
         mistaken = {**body, "attribute": "likes", "value": REFUSED}
         assert mail.ask(method, f"/api/v1/{path}", mistaken, "refused").status == 422
         consentless = {
@@ -373,7 +381,7 @@ def assert_nothing_strayed(session: psycopg.Connection[Any]) -> None:
     ).fetchone()
     assert open_classes is not None
     assert open_classes[0] <= 1
-    for marker in (SEALED, NAME, REFUSED, HEADER):
+    for marker in (SEALED, NAME, REFUSED, HEADER, SECRET):
         assert columns_with(session, marker) == set(), marker
     assert columns_with(session, CHOSEN) <= CHOSEN_COLUMNS
     assert {("memory_evidence", "turn_id"), ("policies_consent", "ref")} <= columns_with(session, CHOSEN)
@@ -393,11 +401,31 @@ def assert_answers_are_clean(mail: Correspondence) -> None:
         if answer.status >= 400:
             assert not ANY.search(answer.text), where
         else:
-            assert not re.search(f"{REFUSED}|{HEADER}", answer.text), where
+            assert not re.search(f"{REFUSED}|{HEADER}|{SECRET}", answer.text), where
+        if path.startswith("/metrics"):
+            assert not ANY.search(answer.text), where
         if kind == "refused":
             # A batch answers each item on its own, a verdict is an answer, naming a subject heeds no idempotency key.
             answers_anyway = path.endswith(("/batch/", "/subjects/", "/explain/"))
             assert answer.status >= 300 or method == "GET" or answers_anyway, where
+
+
+def assert_no_secret_is_sealed(tenant: Any) -> None:
+    """Fail where what is sealed holds a password: replaced means gone, also for whoever has the keys."""
+    from memory.subjects import payload_context
+    from tenants.secrets import keyring
+
+    with tenant_transaction(Role.WRITER, tenant=tenant), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT p.id, p.purpose, p.sealed, k.wrapped, k.version FROM memory_payload p"
+            " JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id WHERE p.tenant_id = %s",
+            [tenant],
+        )
+        rows = cursor.fetchall()
+    assert len(rows) > 20
+    for payload, purpose, sealed, wrapped, version in rows:
+        key = keyring().unwrap(tenant, bytes(wrapped), version)
+        assert SECRET.encode() not in keyring().open(key, bytes(sealed), payload_context(tenant, payload, purpose))
 
 
 def assert_rows_print_nothing(tenant: Any) -> None:
@@ -448,7 +476,7 @@ def server_log() -> str:
     return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
 
-def test_a_canary_in_every_field_is_found_in_payloads_and_rightful_answers_only(
+def test_c114_a_canary_in_every_field_is_found_in_payloads_and_rightful_answers_only(
     tenant: Any, superuser: Any, overheard: tuple[io.StringIO, list[str]]
 ) -> None:
     publish(tenant)
@@ -467,6 +495,7 @@ def test_a_canary_in_every_field_is_found_in_payloads_and_rightful_answers_only(
     assert [line for line in log.splitlines() if ANY.search(line)] == []
     assert not ANY.search(server_log())
     assert_rows_print_nothing(tenant.id)
+    assert_no_secret_is_sealed(tenant.id)
 
 
 def test_what_people_type_into_the_admin_leaves_no_trace(
