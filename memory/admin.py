@@ -33,6 +33,7 @@ from memory.models import (
     Subject,
 )
 from memory.outcomes import Denied
+from policies import approvals
 from policies.admin import DRAFTERS
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
@@ -639,6 +640,7 @@ def what_waits(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if found.tenant is not None:
         context["title"] = "Overview"
         context["waiting"] = sight.waiting(found.tenant)
+        context["approvals"] = approvals.waiting(found.tenant, now=datetime.now(UTC))
         context["tenant_slug"] = found.slug
         context["sees_audit"] = found.is_one_of(*AuditEventAdmin.seen_by)
     return context

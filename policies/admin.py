@@ -85,6 +85,7 @@ _WRONG = {
     "duplicate_field": "names a field twice",
     "not_finite": "is no finite number",
     "not_unique": "has an item twice",
+    "invalid_schema": "is not a schema that can be used",
     "not_a_duration": "is no duration such as P30D",
     "duplicate_id": "has two rules of one id",
     "only_with_ask": 'goes with "ask" only',
@@ -114,8 +115,23 @@ def _told(problem: Problem) -> str:
     return _TOLD.get(problem.code, f"It was not done: {problem.code}.")
 
 
-def _wrong(errors: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(place, _WRONG.get(code, code.replace("_", " "))) for place, code in errors]
+def _wrong(errors: Sequence[tuple[str, str]], text: str) -> list[tuple[str, str]]:
+    found = []
+    for place, code in errors:
+        words = _WRONG.get(code, code.replace("_", " "))
+        found.append((place, f"{words}{_where(text)}" if code == "not_json" else words))
+    return found
+
+
+def _where(text: str) -> str:
+    """Return where a text stops to be JSON."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as stop:
+        return f": line {stop.lineno}, column {stop.colno}"
+    except (ValueError, RecursionError):
+        pass
+    return ""
 
 
 def _names(*people: UUID | None) -> dict[UUID, str]:
@@ -175,7 +191,7 @@ class _Drafts:
             "about": about,
             "is_policy": self.act is Act.PUBLISH_POLICY,
             "text": text,
-            "errors": _wrong(errors),
+            "errors": _wrong(errors, text),
             "problem": problem,
         }
         return TemplateResponse(request, "admin/policies/draft.html", context, status=status)
@@ -480,9 +496,13 @@ class PolicyAdmin(_Drafts, HistoryAdmin, MetadataAdmin):
         return TemplateResponse(request, "admin/policies/policy.html", context)
 
     def draft_view(self, request: HttpRequest) -> HttpResponse:
-        """Draft the tenant's next policy, beginning with the one in force."""
+        """Draft the tenant's next policy, beginning with the one in force, or with another version."""
         _require_drafter(request)
-        found = PolicyVersion.objects.select_related("policy").filter(state="active").first()
+        versions = PolicyVersion.objects.select_related("policy")
+        if "from" in request.GET:
+            found = versions.filter(id=known_id(request.GET["from"])).first()
+        else:
+            found = versions.filter(state="active").first()
         if request.method == "POST":
             return self.sent(request, about=None if found is None else found.policy, name=None)
         if found is None:

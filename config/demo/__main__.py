@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 HERE = Path(__file__).parent
 TENANT = "demo"
 SUBJECT = "mira"
-PEOPLE = {"reviewer": ["reviewer"], "approver": ["approver", "tenant_admin"]}
+PEOPLE = {"reviewer": ["reviewer", "privacy_officer"], "approver": ["approver", "tenant_admin"]}
 QUESTION = "passport deadline"
 
 

@@ -96,7 +96,11 @@ def test_a_mistake_is_shown_at_its_place_and_what_was_written_is_kept(two: Two) 
     assert "<code>attribute.schema.type</code>" in page
     assert "<code>attribute.colour</code> is no known field" in page
     assert "&quot;for ever&quot;" in page
-    for text, told in (("{", "is not JSON"), ('{"a": 1, "a": 2}', "names a field twice"), ("", "is not JSON")):
+    for text, told in (
+        ("{\n1", "is not JSON: line 2, column 1"),
+        ('{"a": 1, "a": 2}', "names a field twice"),
+        ("", "is not JSON"),
+    ):
         answer = client.post("/admin/policies/attribute/draft/", {"document": text})
         assert (answer.status_code, told in answer.content.decode()) == (400, True)
     answer = client.post("/admin/policies/attribute/draft/", {"document": " " * 200_001})
@@ -138,6 +142,9 @@ def test_a_policy_is_changed_by_two_and_an_earlier_one_comes_back_the_same_way(t
     assert "<code>review_after</code>" in page
     assert "<code>rules.weak-signal-needs-a-person.then</code>" in page
     assert "<code>rules.order</code>" in page
+    again = re.search(r'href="(/admin/policies/policy/draft/\?from=[0-9a-f-]{36})"', page)
+    assert again is not None
+    assert "&quot;review_after&quot;: &quot;P2Y&quot;" in seen(drafter, again[1])
     assert decided(approver, asked(drafter, version), "approve").status_code == 302
     versions = seen(drafter, "/admin/policies/policyversion/?state=retired")
     first = f"/admin/policies/policyversion/{first_row(versions, 'policies/policyversion')}/"
@@ -235,6 +242,15 @@ def test_the_page_explains_what_would_become_of_a_write_nobody_made(two: Two) ->
     ):
         answer = client.get(f"{path}?{urlencode({'attribute': 'city', **wrong})}")
         assert answer.status_code == 400, wrong
+
+
+def test_the_first_page_says_how_many_wait_for_an_approval(two: Two) -> None:
+    client = two.other.signed_in()
+    assert "nobody asked for any" in seen(client, "/admin/")
+    two.decide(two.asked("town"))
+    two.asked()
+    page = seen(client, "/admin/")
+    assert re.search(r'<p class="m-figure">1</p>\s*<p><a href="/admin/policies/decisionrequest/\?state=pending">', page)
 
 
 def test_pages_of_two_people_cost_the_same_statements_for_few_and_for_many_rows(tenant: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import IntegrityError
 
 from policies import approvals, catalogue, publishing
 from policies.approvals import Act, Answer
@@ -374,6 +375,26 @@ def test_raw_sql_of_the_requester_approves_nothing_under_any_name(two: Two) -> N
     assert decided_by_sql(two, request, two.drafter) == CHECKED
     assert decided_by_sql(two, request, two.drafter, named=two.approver.actor.id) == CHECKED
     assert decided_by_sql(two, request, two.approver) is None
+
+
+def test_rows_saved_past_the_door_approve_nothing_either(two: Two) -> None:
+    request = two.asked()
+    decision = Decision(
+        tenant_id=two.organisation.id,
+        request_id=request.id,
+        requested_by=two.other.actor.id,
+        digest=bytes(request.digest),
+        verdict="approve",
+        reason="other",
+        decided_by=two.approver.actor.id,
+        decided_at=now(),
+    )
+    with pytest.raises(IntegrityError), acting(two.drafter):
+        decision.save(force_insert=True)
+    request.state = "approved"
+    with pytest.raises(IntegrityError), acting(two.drafter):
+        request.save(update_fields=["state"])
+    assert two.request(request).state == "pending"
 
 
 def test_raw_sql_decides_nothing_but_what_was_asked(two: Two) -> None:
