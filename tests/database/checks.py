@@ -7,7 +7,7 @@ and every grant that is missing, and every policy that lets through too much.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -778,7 +778,7 @@ def statements_of(act: Callable[[World], None], world: World) -> str:
     def note(execute: Any, statement: str, parameters: Any, many: bool, context: Any) -> Any:
         sent.append(statement)
         if statement.startswith("SELECT set_config('role'"):
-            sent.append(str(parameters[0]))
+            sent.append(str(parameters["role"] if isinstance(parameters, Mapping) else parameters[0]))
         return execute(statement, parameters, many, context)
 
     with connection.execute_wrapper(note):
