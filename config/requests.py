@@ -14,6 +14,7 @@ from allauth.account.adapter import get_adapter
 from allauth.account.middleware import AccountMiddleware
 from allauth.core.exceptions import ReauthenticationRequired
 from allauth.mfa.utils import is_mfa_enabled
+from csp.middleware import CSPMiddleware
 from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
@@ -43,11 +44,6 @@ _COMMON = "base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-s
 _NOTHING = "default-src 'none'; frame-ancestors 'none'"
 #: Our own pages: our own files, no inline script. Swagger UI sets style attributes.
 _OWN = f"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; {_COMMON}"
-#: The admin's theme evaluates expressions in attributes (Alpine) and writes its colours into a style element.
-_ADMIN = (
-    "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
-    f" font-src 'self'; connect-src 'self'; {_COMMON}"
-)
 
 
 def is_staff_page(request: HttpRequest) -> bool:
@@ -99,7 +95,7 @@ class RequestIdentity:
 def _policy(request: HttpRequest, content_type: str) -> str:
     if not content_type.startswith("text/html"):
         return _NOTHING
-    return _ADMIN if is_staff_page(request) else _OWN
+    return _OWN
 
 
 class _StaffPages:
@@ -153,6 +149,10 @@ class Accounts:
 
 class Messages(_StaffPages, MessageMiddleware):
     """What a page tells its reader once."""
+
+
+class PagePolicy(_StaffPages, CSPMiddleware):
+    """What a staff page may load and run: `CONTENT_SECURITY_POLICY` in the settings."""
 
 
 class Frames(_StaffPages, XFrameOptionsMiddleware):

@@ -9,9 +9,12 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
 from django.contrib import admin
 
 from tenants.actors import MemberRole
+from tenants.isolation import Role, tenant_transaction
+from tenants.models import AgentKey, Membership
 from tests.browser.organisation import CONTENT, Furnished, furnish
 from tests.browser.serving import Site
 from tests.organisation import Person
@@ -44,6 +47,13 @@ class Desk:
     def watch(self, sent: Any) -> None:
         if not sent.url.startswith((self.site.url, "data:", "blob:")):
             self.complain(f"asked another machine: {sent.url}")
+
+    def sign_in(self, person: Person, *, lands: str = "/admin/") -> None:
+        self.open("/admin/login/")
+        self.page.fill("input[name=username]", person.username)
+        self.page.fill("input[name=password]", person.password)
+        self.page.click("button[type=submit]")
+        self.page.wait_for_url(f"{self.site.url}{lands}")
 
     def open(self, path: str, *, status: int = 200) -> str:
         """Open a page and return its source as it was sent."""
@@ -78,11 +88,7 @@ def desk_of(browser: Any, site: Site, person: Person | None = None) -> Desk:
     page.on("requestfailed", lambda sent: desk.complain(f"failed: {sent.url}"))
     page.on("request", desk.watch)
     if person is not None:
-        desk.open("/admin/login/")
-        page.fill("input[name=username]", person.username)
-        page.fill("input[name=password]", person.password)
-        page.click("button[type=submit]")
-        page.wait_for_url(f"{site.url}/admin/")
+        desk.sign_in(person)
     return desk
 
 
@@ -126,7 +132,7 @@ _UNFIT = """
     const walk = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
     while (walk.nextNode()) {
       const element = walk.currentNode.parentElement;
-      if (!walk.currentNode.data.trim() || element.closest('svg, option') || !element.checkVisibility()) continue;
+      if (!walk.currentNode.data.trim() || element.closest('svg, option, .material-symbols-outlined, [aria-hidden]') || !element.checkVisibility()) continue;
       const style = getComputedStyle(element), size = parseFloat(style.fontSize);
       const behind = ground(element), front = over(parse(style.color), behind);
       const [high, low] = [luminance(front), luminance(behind)].sort((a, b) => b - a), ratio = (high + .05) / (low + .05);
@@ -182,6 +188,78 @@ def test_every_page_is_seen_in_light_and_dark_without_a_complaint_and_without_co
             look(desk, pictures, history[0], name_of(history[0]))
     assert not empty
     assert not desk.complaints, "\n".join(desk.complaints)
+
+
+def test_handing_out_access_is_seen_in_light_and_dark_and_a_secret_is_shown_once(
+    desk: Desk, pictures: Path, acme: Furnished
+) -> None:
+    page, tenant = desk.page, acme.organisation
+    agent = tenant.agents["support-bot"]
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        reviewer = acme.people[MemberRole.REVIEWER].actor.id
+        membership = Membership.objects.get(user_id=reviewer).id
+        history = AgentKey.objects.get(agent_id=agent.actor.id).id
+    look(desk, pictures, f"/admin/tenants/agent/{agent.actor.id}/history/", "agent-history")
+    for path, name in (
+        ("agent/register", "agent-register"),
+        (f"agent/{agent.actor.id}/key", "agent-key"),
+        (f"agentkey/{history}/rotate", "agentkey-rotate"),
+        (f"agentkey/{history}/revoke", "agentkey-revoke"),
+        ("membership/invite", "member-invite"),
+        (f"membership/{membership}/remove", "member-remove"),
+    ):
+        look(desk, pictures, f"/admin/tenants/{path}/", name)
+    desk.open(f"/admin/tenants/agent/{agent.actor.id}/key/")
+    page.click("text=Issue the key")
+    page.wait_for_selector("#secret")
+    secret = page.inner_text("#secret")
+    for dark in (False, True):
+        desk.in_dark(dark)
+        desk.picture(pictures, f"key-shown-{'dark' if dark else 'light'}")
+        assert not page.evaluate(_UNFIT)
+    desk.in_dark(False)
+    assert secret not in page.url
+    page.click("text=I have kept it")
+    assert secret.partition(".")[2] not in page.content()
+    assert not desk.complaints, desk.complaints
+
+
+def test_a_second_factor_is_set_up_and_asked_for_in_light_and_dark(
+    browser: Any, site: Site, acme: Furnished, pictures: Path
+) -> None:
+    person = acme.organisation.person(MemberRole.AUDITOR)
+    desk = desk_of(browser, site)
+    look(desk, pictures, "/admin/login/", "sign-in")
+    desk.sign_in(person)
+    page = desk.page
+    look(desk, pictures, "/admin/second-factor/", "second-factor-none")
+    look(desk, pictures, "/admin/password_change/", "password-change")
+    look(desk, pictures, "/admin/second-factor/app/", "second-factor-set-up")
+    # Each look at the page makes a new key.
+    desk.open("/admin/second-factor/app/")
+    secret = page.inner_text(".m-secret")
+    now = list(yield_hotp_counters_from_time())[1]
+    page.fill("input[name=code]", format_hotp_value(hotp_value(secret, now)))
+    page.click("text=Turn it on")
+    page.wait_for_selector(".m-codes")
+    for dark in (False, True):
+        desk.in_dark(dark)
+        desk.picture(pictures, f"recovery-codes-{'dark' if dark else 'light'}")
+        assert not page.evaluate(_UNFIT)
+    desk.in_dark(False)
+    recovery = page.inner_text(".m-codes li:first-child")
+    page.click("text=I have kept them")
+    look(desk, pictures, "/admin/second-factor/", "second-factor")
+    look(desk, pictures, "/admin/second-factor/app/remove/", "second-factor-remove")
+    page.context.clear_cookies()
+    desk.sign_in(person, lands="/admin/login/code/")
+    look(desk, pictures, "/admin/login/code/", "second-step")
+    page.fill("input[name=code]", recovery)
+    page.click("button[type=submit]")
+    page.wait_for_url(f"{site.url}/admin/")
+    look(desk, pictures, "/admin/again/code/", "again")
+    assert not desk.complaints, desk.complaints
+    page.context.close()
 
 
 def test_a_reviewer_sees_hostile_text_made_visible_and_decides_with_the_keyboard(
