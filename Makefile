@@ -1,6 +1,6 @@
 # Muniment. GNU make 3.81 or newer; nothing else but Python 3.11 to 3.13 is needed.
 .DEFAULT_GOAL := help
-.PHONY: help run demo stop test check lint types contracts migrations docs bench lock clean .run-packages .dev-packages
+.PHONY: help run demo stop test check lint types contracts migrations docs bench pictures lock clean .run-packages .dev-packages
 MAKEFLAGS += --no-print-directory
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 
@@ -60,6 +60,12 @@ docs: .dev-packages ## The documents name what is there
 
 bench: .dev-packages ## Measure, side by side with others; writes benchmarks/results.json
 	@$(PY) -m benchmarks $(ARGS)
+
+pictures: .dev-packages ## Take the pictures of README and guides anew (needs Chromium)
+	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	MUNIMENT_PICTURES="$$fresh" $(PY) -m pytest tests/browser/test_pages.py; \
+	for name in overview-light candidate-shown-light candidate-shown-dark subject-light subject-then-dark key-shown-light second-factor-set-up-light memory-outboxentry-light; do \
+	  cp "$$fresh/$$name.png" docs/pictures/; done
 
 lock: .run-packages ## Resolve the dependencies anew into all locks
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \

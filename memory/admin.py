@@ -9,15 +9,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.contrib import admin, messages
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
+from unfold.views import ChangeList
 
-from memory import remember, sight, timeline
+from memory import outbox, remember, sight, timeline
 from memory.legible import Piece, compared, pieces
 from memory.models import (
     Belief,
@@ -38,8 +41,9 @@ from policies.admin import DRAFTERS
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
 from tenants.actors import Actor, MemberRole
-from tenants.admin import AuditEventAdmin, MetadataAdmin, instant, link_to, one_of, standing, words, yes
+from tenants.admin import AuditEventAdmin, MetadataAdmin, NewestFirst, instant, link_to, one_of, standing, words, yes
 from tenants.errors import Missing
+from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, assume
 from tenants.models import Agent
 
@@ -598,9 +602,34 @@ def _as_writer(request: HttpRequest) -> Iterator[Actor]:
     assume(Role.STAFF, tenant=found.tenant, clearance=actor.clearance, actor=actor.id)
 
 
+class _OfAFact(NewestFirst):
+    """Receipts, and where a query names a fact, those that returned it."""
+
+    fact: UUID | None = None
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        asked = self.filter_params.pop("fact", None)
+        if asked is not None:
+            try:
+                self.fact = uuid_or_missing(asked[-1])
+            except Missing:
+                raise IncorrectLookupParameters from None
+        return super().get_filters_params(params)
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        found = super().get_queryset(request, *args, **kwargs)
+        return found if self.fact is None else found.filter(fact_ids__contains=[self.fact])
+
+
 @admin.register(Receipt)
 class ReceiptAdmin(MetadataAdmin):
     """Who asked or wrote, when, about whom, and what was withheld."""
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return _OfAFact
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        return lookup == "fact" or super().lookup_allowed(lookup, value, request)
 
     list_display = ("__str__", "act", "actor", instant("at"), "returned", "verdict", "sealed")
     list_filter = (one_of("verdict", _OUTCOMES),)
@@ -626,12 +655,54 @@ class ReceiptAdmin(MetadataAdmin):
 class OutboxEntryAdmin(MetadataAdmin):
     """Work that committed acts have left to do."""
 
-    list_display = ("__str__", "topic", "state", "attempts", instant("due_at"), instant("done_at"), "failure")
+    list_display = ("__str__", "topic", "state_word", "attempts", instant("due_at"), instant("done_at"), "failure")
     list_filter = (one_of("state", words("pending", "done", "failed")),)
     fields: Sequence[Any] = (
-        *("id", "topic", "target_id", "state", "attempts", instant("due_at"), instant("created_at")),
+        *("id", "topic", "target_id", "state_word", "attempts", instant("due_at"), instant("created_at")),
         *(instant("done_at"), "failure"),
     )
+    change_form_after_template = "admin/memory/retry.html"
+
+    @admin.display(description="state")
+    def state_word(self, entry: OutboxEntry) -> str:
+        look = {"failed": "bad", "pending": "warn", "done": "ok"}[entry.state]
+        words = "given up" if entry.state == "failed" else entry.state
+        return format_html('<span class="m-state {}">{}</span>', look, words)
+
+    def get_urls(self) -> list[Any]:
+        return [
+            path(
+                "<path:object_id>/retry/", self.admin_site.admin_view(self.retry_view), name="memory_outboxentry_retry"
+            ),
+            *super().get_urls(),
+        ]
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show an entry, and to whoever may let it be tried again, the act."""
+        may = standing(request).is_one_of(*_RETRIERS)
+        return super().changeform_view(request, object_id, form_url, {"may_retry": may, **(extra_context or {})})
+
+    def retry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Let work that was given up be tried again."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        found = standing(request)
+        if found.tenant is None or not found.is_one_of(*_RETRIERS):
+            raise PermissionDenied
+        entry = self.get_object(request, object_id)
+        assume(Role.WORKER, tenant=found.tenant, actor=found.person)
+        tried = outbox.retry(found.actor, entry.id)
+        assume(Role.STAFF, tenant=found.tenant, clearance=found.actor.clearance, actor=found.person)
+        if tried:
+            messages.success(request, f"{entry} is tried again.")
+        else:
+            messages.warning(request, f"{entry} was not given up: nothing was changed.")
+        return HttpResponseRedirect(reverse("admin:memory_outboxentry_change", args=[entry.id]))
+
+
+_RETRIERS = (MemberRole.TENANT_ADMIN, MemberRole.PRIVACY_OFFICER)
 
 
 def what_waits(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from django.db import Error, connection, transaction
 from django.utils.module_loading import import_string
 
 from memory import rows
+from tenants.actors import Actor
+from tenants.audit import Action, Event, append
 from tenants.identity import new_id
 from tenants.isolation import Role, tenant_transaction
 
@@ -366,6 +368,24 @@ def _fail(tenant: UUID, given_up: Sequence[tuple[_Entry, str]]) -> None:
 
 
 # looking after it -----------------------------------------------------------------------------------------------------
+
+
+_RETRY = """
+UPDATE memory_outboxentry SET state = 'pending', attempts = 0, due_at = statement_timestamp(), failure = NULL
+WHERE tenant_id = %s AND id = %s AND state = 'failed' RETURNING topic
+"""
+
+
+def retry(actor: Actor, entry: UUID) -> bool:
+    """Let work that was given up be tried again from the start; return whether there was any. Audited.
+
+    Needs `Role.WORKER` for the actor's tenant. The bell rings after the commit.
+    """
+    if not rows.fetch(_RETRY, [actor.tenant, entry]):
+        return False
+    append([Event(actor=actor, action=Action.WORK_RETRIED, target_kind="outbox_entry", target_id=entry)])
+    transaction.on_commit(_bell())
+    return True
 
 
 def state() -> State:

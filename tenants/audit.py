@@ -68,6 +68,7 @@ class Action(StrEnum):
     CANDIDATE_DECIDED = "candidate.decided"
     CONTENT_SHOWN = "content.shown"
     WRITE_REFUSED = "write.refused"
+    WORK_RETRIED = "outbox.retried"
     RECEIPTS_SEALED = "receipts.sealed"
     ACCESS_REFUSED = "access.refused"
 

@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from memory.models import Candidate, Fact
+from memory.models import Candidate, Fact, OutboxEntry
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
 from tenants.isolation import Role, tenant_transaction
@@ -379,3 +379,77 @@ def test_hostile_text_is_escaped_and_what_hides_is_named(tenant: Any) -> None:
     assert '<span class="m-unseen">U+202E</span>' in value
     assert '<span class="m-unseen">U+200B</span>' in value
     assert "<a " not in value
+
+
+def test_work_given_up_is_tried_again_by_whoever_may_and_audited(filled: Any, superuser: Any) -> None:
+    superuser.execute(
+        "UPDATE memory_outboxentry SET state = 'failed', attempts = 8, failure = 'broken' WHERE tenant_id = %s",
+        [filled.id],
+    )
+    admin_of_it = filled.person(MemberRole.TENANT_ADMIN)
+    client = admin_of_it.signed_in()
+    entry = f"/admin/memory/outboxentry/{first_row(seen(client, '/admin/memory/outboxentry/?state=failed'), 'memory/outboxentry')}"
+    assert "Try it again" in seen(client, f"{entry}/change/")
+    reviewer = filled.person(MemberRole.REVIEWER).signed_in()
+    assert "Try it again" not in seen(reviewer, f"{entry}/change/")
+    assert reviewer.post(f"{entry}/retry/").status_code == 403
+    assert client.get(f"{entry}/retry/").status_code == 405
+    for _ in range(2):  # the second time there is nothing to be tried
+        assert client.post(f"{entry}/retry/").status_code == 302
+    (told,) = audited(filled, "outbox.retried")
+    assert (told.actor_id, str(told.target_id)) == (admin_of_it.actor.id, entry.rsplit("/", 1)[1])
+    with tenant_transaction(Role.STAFF, tenant=filled.id):
+        row = OutboxEntry.objects.get(id=told.target_id)
+    assert (row.state, row.attempts, row.failure) == ("pending", 0, None)
+
+
+def test_who_saw_a_fact_is_told_by_receipts(filled: Any) -> None:
+    reader = filled.agent("curious")
+    found = Ledger(reader)
+    client = filled.person(MemberRole.AUDITOR).signed_in()
+    fact = first_row(seen(client, "/admin/memory/fact/?sensitivity=1"), "memory/fact")
+    assert "nobody, as far as receipts tell" in seen(client, f"/admin/memory/fact/{fact}/change/")
+    for _ in range(2):
+        found.ok(f"/facts/{fact}/")
+    page = seen(client, f"/admin/memory/fact/{fact}/change/")
+    assert re.search(r"agent <strong>curious</strong>: 2 reads", page)
+    receipts = seen(client, f"/admin/memory/receipt/?fact={fact}")
+    rows = set(re.findall(r"/admin/memory/receipt/([0-9a-f-]{36})/change/", receipts))
+    assert len(rows) >= 2
+    assert client.get("/admin/memory/receipt/?fact=x").status_code == 302
+    assert client.get(f"/admin/memory/receipt/?subject_ids__contains={fact}").status_code in (302, 400)
+
+
+def test_a_subject_is_shown_as_it_was_known_then(tenant: Any) -> None:
+    publish(tenant)
+    ledger = Ledger(tenant.agent())
+    for value, day in (("one", 1), ("two", 11)):
+        ledger.said(
+            "mira", "city", f"{CANARY}-{value}", valid_from="2026-03-01T00:00:00Z" if day == 1 else "2026-02-01T00:00:00Z",
+            recorded_at=f"2026-03-{day + 1:02}T00:00:00Z",
+        )  # fmt: skip
+    client = tenant.person(MemberRole.AUDITOR).signed_in()
+    path = f"/admin/memory/subject/{first_row(seen(client, '/admin/memory/subject/'), 'memory/subject')}/change/"
+    now, then, before = (
+        seen(client, f"{path}{query}") for query in ("", "?known_at=2026-03-05T00:00", "?known_at=2026-01-01")
+    )
+    assert now.count('<th scope="row">') == 2
+    assert now.count('class="rec late"') == 1
+    assert then.count('<th scope="row">') == 1
+    assert 'class="known"' in then
+    assert "Nothing was believed of this subject then." in before
+    for wrong in ("yesterday", "9999-12-31", CANARY):
+        answer = client.get(f"{path}?known_at={wrong}")
+        assert answer.status_code == 400
+        assert CANARY not in answer.content.decode()
+
+
+def test_everything_that_was_said_under_a_key_is_on_its_page(filled: Any) -> None:
+    client = filled.person(MemberRole.AUDITOR).signed_in()
+    # The oldest: the newest has a candidate only.
+    key = re.findall(r"/admin/memory/factkey/([0-9a-f-]{36})/change/", seen(client, "/admin/memory/factkey/"))[-1]
+    page = seen(client, f"/admin/memory/factkey/{key}/change/")
+    assert "Everything that was said" in page
+    assert page.count('<th scope="row">') >= 2
+    assert CANARY not in page
+    assert client.post(f"/admin/memory/factkey/{key}/change/").status_code == 405
