@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from memory.extraction.model import Configuration
+from policies.detection.names import missing
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,6 +34,7 @@ class Environment(BaseSettings):
     secure_cookies: bool = False
     trusted_origins: str = ""
     require_mfa: bool = False
+    names_model: str = ""
     extractor_model: str = ""
     extractor_key: str = Field(default="", repr=False)
     extractor_key_file: Path | None = None
@@ -72,6 +74,13 @@ class Environment(BaseSettings):
             tokens_per_day=self.extractor_tokens_per_day or None,
             tokens_per_month=self.extractor_tokens_per_month or None,
         )
+
+    def names(self) -> str:
+        """Return the model that looks for names of people and places, or "". Raises ValueError for one that is not there."""
+        why = missing(self.names_model) if self.names_model else None
+        if why is not None:
+            raise ValueError(f"MUNIMENT_NAMES_MODEL: {why}")
+        return self.names_model
 
     def database(self) -> dict[str, Any]:
         """Return Django's description of the database this process logs in to.

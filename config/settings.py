@@ -90,6 +90,8 @@ SEARCH_LANGUAGE = ENVIRONMENT.search_language
 MODEL_EXTRACTOR = ENVIRONMENT.extractor()
 #: Who tells the pages of attributes what is stored of one: `policies` knows of no memory.
 FACTS_BY_VERSION = "memory.sight.facts_by_version"
+#: The spaCy model by which detection looks for names too; a process does not start with one that is not there.
+NAMES_MODEL = ENVIRONMENT.names()
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"

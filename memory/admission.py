@@ -11,6 +11,8 @@ from functools import partial
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from django.conf import settings
+
 from memory import detecting, sayings, subjects
 from memory.contracts import DrawnBody, FactBody, Retention
 from memory.detecting import NOTHING, QUARANTINED_SOURCE, Detected
@@ -21,6 +23,8 @@ from memory.writing import Writing, begin
 from policies.catalogue import AttributeInForce
 from policies.decision import Question, Verdict, decide
 from policies.definitions import definition
+from policies.detection import Group
+from policies.detection.names import names
 from policies.values import ValueRefused, canonical_text, compiled
 from policies.vocabulary import Basis, Confirm, Kind, Outcome, Sensitivity, SourceKind
 from tenants.actors import Actor, ActorKind, Scope
@@ -216,6 +220,11 @@ def _undefined(writing: Writing, body: FactBody) -> AttributeInForce:
     return AttributeInForce(UNDEFINED, UNDEFINED, 0, defined, compiled(defined.value_schema))
 
 
+def names_finder() -> detecting.Finder | None:
+    """Return what looks for names of people and places, where the operator has named a model for it."""
+    return partial(names, model=settings.NAMES_MODEL) if settings.NAMES_MODEL else None
+
+
 def _detected(
     writing: Writing, references: References, body: FactBody, attribute: AttributeInForce, value: object
 ) -> Detected:
@@ -225,7 +234,8 @@ def _detected(
     definition = attribute.definition
     # That a value names its subject makes it personal; of what is so anyway it need not be found out.
     stated = max(definition.sensitivity, body.sensitivity or Sensitivity.PUBLIC)
-    named = stated < Sensitivity.PERSONAL and "known" not in definition.not_detected
+    is_open = stated < Sensitivity.PERSONAL
+    named = is_open and Group.KNOWN not in definition.not_detected
     detected = detecting.in_saying(
         value,
         quote,
@@ -233,6 +243,7 @@ def _detected(
         omit=definition.not_detected,
         fields=definition.value_schema.get("properties", ()),
         name=body.subject if named else None,
+        more=names_finder() if is_open and Group.NAME not in definition.not_detected else None,
     )
     about = references.subjects.get(body.subject)
     if named and about is not None and len(about.names) > 1 and detected.raises < Sensitivity.PERSONAL:

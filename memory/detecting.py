@@ -7,7 +7,7 @@ episode, before anything is stored, extracted or sent to a model.
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ QUARANTINED_SOURCE = "quarantined_source"
 #: What is looked for in a name: all but credentials may be one.
 _NOT_IN_NAMES = frozenset(set(Group) - {Group.CREDENTIAL})
 _CREDENTIAL = frozenset({"CREDENTIAL"})
+
+#: Looks for more in a text: names of people and places, where an operator has set that up.
+Finder = Callable[[str], Findings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ def in_saying(
     omit: Collection[str],
     fields: Collection[str] = (),
     name: str | None = None,
+    more: Finder | None = None,
 ) -> Detected:
     """Return what a saying's value (None: an end) and quote hold. Raises `Refusal("credential")` naming the field.
 
@@ -99,6 +103,9 @@ def in_saying(
         if _credentials(findings):
             raise Refusal("credential", "provenance.quote")
         found.extend(findings)
+    if more is not None:
+        said = "" if value is None else value if isinstance(value, str) else canonical_text(value)
+        found.extend(each for text in (said, quote or "") for each in more(text) if each.detector not in omit)
     return _summed(found) if found else NOTHING
 
 
@@ -129,7 +136,7 @@ class Screened:
     identifiers: tuple[str, ...]
 
 
-def in_episode(content: Any, *, name: str | None = None) -> Screened:
+def in_episode(content: Any, *, name: str | None = None, more: Finder | None = None) -> Screened:
     """Return the content with its credentials replaced, and what else it holds; JSON stays JSON.
 
     Text that is itself JSON is read both as JSON and as text. `name` is the name of the episode's own subject.
@@ -154,6 +161,8 @@ def in_episode(content: Any, *, name: str | None = None) -> Screened:
         findings = list(detect(text, known=known))
         identifiers = _identifiers(text, findings)
         text = _masked(text, findings, replaced)
+    if more is not None:
+        findings.extend(more(text))
     kept = [each for each in findings if each.group is not Group.CREDENTIAL]
     return Screened(text, original, _summed(kept), dict(sorted(replaced.items())), tuple(identifiers))
 

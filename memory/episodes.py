@@ -48,7 +48,7 @@ def keep(
     actor, tenant = writing.actor, writing.actor.tenant
     if body.subject is not None and body.subject not in references.subjects and detecting.is_credential(body.subject):
         raise Refusal("credential", "subject")
-    screened = detecting.in_episode(body.content, name=body.subject)
+    screened = detecting.in_episode(body.content, name=body.subject, more=admission.names_finder())
     about = None
     if body.subject is not None:
         about = subjects.resolve(tenant, [body.subject], now=writing.now, found=references.subjects)[body.subject]

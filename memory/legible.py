@@ -8,6 +8,8 @@ import unicodedata
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
+from policies.detection.hostile import hidden
+
 #: Categories of characters that do not show by themselves: controls, formats (bidi, joiners, tags), separators, unassigned.
 _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
@@ -28,14 +30,17 @@ class Piece:
 
 def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
     """Cut `text` into pieces with the first `quote` in it marked, at most `around` characters before and after it."""
+    # Letters and marks that do not show either: fillers, selectors where no symbol takes one.
+    unseen = {place for start, end, *_ in hidden(text) for place in range(start, end)}
     at = text.find(quote) if quote else -1
     first, last = (at, at + len(quote)) if at >= 0 else (0, 0)
     begin, end = max(0, first - around), min(len(text), last + around)
     found: list[Piece] = [Piece("… ", False, False)] if begin else []
-    for part, quoted in ((text[begin:first], False), (text[first:last], True), (text[last:end], False)):
+    for start, stop, quoted in ((begin, first, False), (first, last, True), (last, end, False)):
         run = ""
-        for letter in part:
-            if letter in "\n\t" or unicodedata.category(letter) not in _UNSEEN:
+        for place in range(start, stop):
+            letter = text[place]
+            if letter in "\n\t" or (unicodedata.category(letter) not in _UNSEEN and place not in unseen):
                 run += letter
                 continue
             if run:

@@ -10,12 +10,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
 from policies.detection import DETECTORS, STRUCTURED, Finding, Group, detect
+from policies.detection import names as by_model
 
 SAMPLES = 20
 
@@ -67,7 +69,7 @@ def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 4) if whole else None
 
 
-def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
+def evaluate(folder: Path, *, show: bool = False, names_model: str = "") -> dict[str, Any]:
     """Run every detector over the folder and compare.
 
     - recall: the share of labelled spans that a finding of their type overlaps; `exact` where the span is the same.
@@ -76,8 +78,13 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
     - `clean_flagged`: the share of rows without any label in which one of the six is found; `clean_flagged_by_any`
       counts every finding that raises a class, so credentials and words too.
     - `sensitive_flagged`: the share of rows with a label of the six in which anything raising is found.
-    - types that nobody looks for (names, places) are listed under `not_looked_for` with their number of labels.
+    - types that nobody looks for are listed under `not_looked_for` with their number of labels.
+    - `names`: the same figures for people and places, by the spaCy model of that name; or why they were not looked for.
+      They are no part of the figures above, which are those of an installation without the extra.
     """
+    missing = by_model.missing(names_model)
+    named = None if missing else partial(by_model.names, model=names_model)
+    said: list[float] = []
     gold: Counter[str] = Counter()
     hit: Counter[str] = Counter()
     exact: Counter[str] = Counter()
@@ -93,17 +100,18 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
         begun = perf_counter()
         findings = detect(row.text)
         times.append(perf_counter() - begun)
+        if named is not None:
+            begun = perf_counter()
+            guesses = named(row.text)
+            said.append(perf_counter() - begun)
+            _count_hits(row, guesses, Counter(), hit, exact, None)
+            _count_right(row, guesses, right, wrong)
         raising = [each for each in findings if each.raises > 0]
         structured = [each for each in findings if each.type in STRUCTURED]
         _count_hits(row, findings, gold, hit, exact, samples if show else None)
-        for finding in findings:
-            if finding.type in row.complete_for:
-                if any(kind == finding.type and _overlap((start, end), _of(finding)) for start, end, kind in row.spans):
-                    right[finding.type] += 1
-                else:
-                    wrong[finding.type] += 1
-                    if show and len(samples) < SAMPLES:
-                        samples.append(_sample(row, "false alarm", finding.type, *_of(finding)))
+        for finding in _count_right(row, findings, right, wrong):
+            if show and len(samples) < SAMPLES:
+                samples.append(_sample(row, "false alarm", finding.type, *_of(finding)))
         if not row.spans:
             clean += 1
             clean_flagged += bool(structured)
@@ -126,12 +134,22 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
         "sensitive_flagged": _share(sensitive_flagged, sensitive),
         "by_type": types,
         "alarms_in_clean_rows": dict(sorted(alarms.items())),
-        "not_looked_for": {kind: number for kind, number in sorted(gold.items()) if kind not in STRUCTURED},
+        "names": {"missing": missing}
+        if missing
+        else {
+            "by_type": {kind: _type(kind, gold, hit, exact, right, wrong) for kind in by_model.DETECTORS},
+            "milliseconds": {"median": round(median(said) * 1e3, 2) if said else None},
+        },
+        "not_looked_for": {
+            kind: number
+            for kind, number in sorted(gold.items())
+            if kind not in STRUCTURED and (missing or kind not in by_model.DETECTORS)
+        },
         "microseconds": {
             "median": round(median(times) * 1e6, 1) if times else None,
             "p95": round(quantiles(times, n=20)[-1] * 1e6, 1) if len(times) > 1 else None,
         },
-        "detectors": sum(group is not Group.KNOWN for group in DETECTORS.values()),
+        "detectors": sum(group not in (Group.KNOWN, Group.NAME) for group in DETECTORS.values()),
     }
     if show:
         outcome["samples"] = samples
@@ -140,6 +158,19 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
 
 def _of(finding: Finding) -> tuple[int, int]:
     return finding.start, finding.end
+
+
+def _count_right(row: Row, findings: tuple[Finding, ...], right: Counter[str], wrong: Counter[str]) -> list[Finding]:
+    """Count findings of the types for which the row is complete; return those that no label of theirs overlaps."""
+    alarms = []
+    for finding in findings:
+        if finding.type in row.complete_for:
+            if any(kind == finding.type and _overlap((start, end), _of(finding)) for start, end, kind in row.spans):
+                right[finding.type] += 1
+            else:
+                wrong[finding.type] += 1
+                alarms.append(finding)
+    return alarms
 
 
 def _count_hits(

@@ -1,7 +1,8 @@
 """What a text holds that raises its class, must be masked, or speaks to the agent.
 
 Pure: no Django, no clock, no network, no state but compiled patterns. A detector only raises; it never lowers a class
-and takes nothing out. What it does not find is not thereby absent: names and places are not looked for.
+and takes nothing out. What it does not find is not thereby absent: names and places are looked for by the extra of
+`policies.detection.names` alone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = [
 #: The structured types whose quality is measured against public data.
 STRUCTURED = ("EMAIL_ADDRESS", "CREDIT_CARD", "IBAN_CODE", "US_SSN", "PHONE_NUMBER", "IP_ADDRESS")
 
-#: Every detector and its group; an attribute's `not_detected` may name either.
+#: Every detector and its group; an attribute's `not_detected` may name either, so that no name is ever taken away.
 DETECTORS: dict[str, Group] = {
     **dict.fromkeys(("email", "card", "iban", "us_ssn", "phone", "ip", "national_id"), Group.IDENTIFIER),
     "known": Group.KNOWN,
@@ -62,6 +63,8 @@ DETECTORS: dict[str, Group] = {
         ),
         Group.CREDENTIAL,
     ),
+    # By a model, where one is installed and named (`policies.detection.names`).
+    **dict.fromkeys(("person", "place"), Group.NAME),
     **dict.fromkeys(("invisible_characters", "bidi_controls", "tag_characters"), Group.HIDDEN),
     **dict.fromkeys(("override", "persona", "disclosure", "secrecy", "addressed", "control_words"), Group.INSTRUCTION),
 }

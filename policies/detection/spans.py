@@ -16,6 +16,7 @@ class Group(StrEnum):
     KNOWN = "known"
     SPECIAL = "special"
     CREDENTIAL = "credential"
+    NAME = "name"
     HIDDEN = "hidden"
     INSTRUCTION = "instruction"
 
@@ -25,6 +26,7 @@ RAISES: dict[Group, Sensitivity] = {
     Group.IDENTIFIER: Sensitivity.PERSONAL,
     Group.KNOWN: Sensitivity.PERSONAL,
     Group.SPECIAL: Sensitivity.RESTRICTED,
+    Group.NAME: Sensitivity.PERSONAL,
     Group.CREDENTIAL: Sensitivity.RESTRICTED,
     Group.HIDDEN: Sensitivity.PUBLIC,
     Group.INSTRUCTION: Sensitivity.PUBLIC,
@@ -33,7 +35,7 @@ RAISES: dict[Group, Sensitivity] = {
 _MARKS = frozenset((Group.HIDDEN, Group.INSTRUCTION))
 
 # A credential is masked whole, whatever stands in it; after that the longer span says more.
-_FIRST = {Group.CREDENTIAL: 0, Group.KNOWN: 1, Group.IDENTIFIER: 2, Group.SPECIAL: 3}
+_FIRST = {Group.CREDENTIAL: 0, Group.KNOWN: 1, Group.IDENTIFIER: 2, Group.SPECIAL: 3, Group.NAME: 4}
 
 
 @dataclass(frozen=True, slots=True)

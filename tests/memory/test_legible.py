@@ -25,6 +25,12 @@ def test_what_does_not_show_is_named_also_inside_the_quote() -> None:
     ]
 
 
+def test_letters_that_do_not_show_are_named_and_what_spelling_needs_is_not() -> None:
+    assert pieces("a\u3164b") == [Piece("a", False, False), Piece("U+3164", False, True), Piece("b", False, False)]
+    assert pieces("a\ufe0fb")[1] == Piece("U+FE0F", False, True)
+    assert pieces("\u2764\ufe0f") == [Piece("\u2764\ufe0f", False, False)]
+
+
 def test_a_long_text_is_cut_around_its_quote() -> None:
     found = pieces("x" * 50 + "here" + "y" * 50, "here", around=5)
     assert "".join(piece.text for piece in found) == "… xxxxxhereyyyyy …"

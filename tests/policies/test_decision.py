@@ -273,6 +273,37 @@ def test_a_confirmation_does_not_stand_in_for_consent() -> None:
     assert verdict(basis=Basis.CONSENT, confirmed=True).outcome is Outcome.REJECT
 
 
+# --- instruction ---
+
+
+@pytest.mark.parametrize(
+    ("says", "act", "outcome"),
+    [
+        ("accept", "fact", Outcome.ACCEPT),
+        ("accept", "episode", Outcome.ACCEPT),
+        ("ask", "fact", Outcome.ASK),
+        ("ask", "end", Outcome.ASK),
+        ("ask", "episode", Outcome.ACCEPT),
+        ("reject", "fact", Outcome.REJECT),
+        ("reject", "end", Outcome.REJECT),
+        ("reject", "episode", Outcome.REJECT),
+    ],
+)
+def test_the_policy_says_what_becomes_of_what_speaks_to_the_agent(says: str, act: Any, outcome: Outcome) -> None:
+    policy = policy_of(KEEP, on_instruction=says)
+    found = verdict(policy, act=act, quarantined=True)
+    assert found.outcome is outcome
+    if outcome is not Outcome.ACCEPT:
+        assert (found.reasons, found.rule) == (("quarantined",), "builtin.instruction")
+    assert verdict(policy, act=act).outcome is Outcome.ACCEPT
+    assert verdict(policy, act=act, quarantined=True, confirmed=True).outcome is Outcome.ACCEPT
+
+
+def test_a_policy_that_says_nothing_of_instructions_lets_a_person_look() -> None:
+    silent = policy_document({name: said for name, said in policy_of(KEEP).document().items() if name != "on_instruction"})
+    assert verdict(silent, quarantined=True).outcome is Outcome.ASK
+
+
 # --- rules ---
 
 
@@ -317,6 +348,7 @@ def test_any_member_of_a_list_matches() -> None:
         ({"basis": "contract"}, {"basis": Basis.CONTRACT}, {}),
         ({"confirm": "inferred"}, {"confirm": Confirm.INFERRED}, {}),
         ({"recurrence": True}, {"recurrence": True}, {}),
+        ({"quarantined": True}, {"quarantined": True, "act": "episode"}, {}),
         ({"purposes": ["billing", "support"]}, {}, {"purposes": frozenset({"marketing"})}),
         ({"min_confidence": 0.5}, {"confidence": 0.5}, {"confidence": 0.4}),
         ({"max_confidence": 0.5}, {"confidence": 0.5}, {"confidence": 0.6}),
@@ -383,6 +415,7 @@ questions = st.builds(
     written_at=moments,
     expires_at=st.none() | moments | st.datetimes(),
     recurrence=st.booleans(),
+    quarantined=st.booleans(),
 )
 conditions = st.fixed_dictionaries(
     {},

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandError
 
 from memory.evaluation import detection, extraction
@@ -26,10 +27,19 @@ class Command(OperatorCommand):
             "--show", action="store_true", help="show what was missed or a false alarm, which is content"
         )
 
+        parser.add_argument(
+            "--names-model",
+            default=None,
+            help="detection: an installed spaCy model that looks for names and places (by default MUNIMENT_NAMES_MODEL)",
+        )
+
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        part = {"detection": detection.evaluate, "extraction": extraction.evaluate}[options["part"]]
+        folder, show = options["folder"], options["show"]
+        named = settings.NAMES_MODEL if options["names_model"] is None else options["names_model"]
         try:
-            return part(options["folder"], show=options["show"])
+            if options["part"] == "extraction":
+                return extraction.evaluate(folder, show=show)
+            return detection.evaluate(folder, show=show, names_model=named)
         except (detection.RowsUnreadable, extraction.DialoguesUnreadable) as unreadable:
             raise CommandError(f"the folder cannot be evaluated: {unreadable}") from None
 
@@ -50,8 +60,22 @@ def _detection(outcome: Mapping[str, Any]) -> list[str]:
             for kind, found in outcome["by_type"].items()
         ),
         f"  rows with one of these flagged: {outcome['sensitive_flagged']}",
+        *_names(outcome["names"]),
         f"  not looked for: {', '.join(f'{kind} {number}' for kind, number in outcome['not_looked_for'].items())}",
         f"  microseconds a text: median {outcome['microseconds']['median']}, p95 {outcome['microseconds']['p95']}",
+    ]
+
+
+def _names(of: Mapping[str, Any]) -> list[str]:
+    if "missing" in of:
+        return [f"  names and places: not looked for: {of['missing']}"]
+    return [
+        *(
+            f"  {kind}: recall {found['recall']} (exact {found['exact']}) of {found['labels']}, "
+            f"precision {found['precision']} of {found['found']}"
+            for kind, found in of["by_type"].items()
+        ),
+        f"  milliseconds a text for names and places: median {of['milliseconds']['median']}",
     ]
 
 
