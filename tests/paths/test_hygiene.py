@@ -433,7 +433,8 @@ def assert_rows_print_nothing(tenant: Any) -> None:
     for model in apps.get_models():
         if model._meta.app_label != "memory":
             continue
-        role = Role.WORKER if model.__name__ in ("Receipt", "OutboxEntry") else Role.WRITER
+        workers = ("Receipt", "OutboxEntry", "ModelBudget", "ModelSpending")
+        role = Role.WORKER if model.__name__ in workers else Role.WRITER
         with tenant_transaction(role, tenant=tenant):
             for row in model._default_manager.all()[:200]:
                 assert not ANY.search(f"{row}{row!r}")

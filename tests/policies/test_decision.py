@@ -300,7 +300,9 @@ def test_the_policy_says_what_becomes_of_what_speaks_to_the_agent(says: str, act
 
 
 def test_a_policy_that_says_nothing_of_instructions_lets_a_person_look() -> None:
-    silent = policy_document({name: said for name, said in policy_of(KEEP).document().items() if name != "on_instruction"})
+    silent = policy_document(
+        {name: said for name, said in policy_of(KEEP).document().items() if name != "on_instruction"}
+    )
     assert verdict(silent, quarantined=True).outcome is Outcome.ASK
 
 
