@@ -69,6 +69,7 @@ def test_a_fact_comes_back_with_everything_the_design_names(ledger: Ledger) -> N
         "writer": {"kind": "agent", "id": str(ledger.agent.actor.id)},
         "written_at": fact["provenance"]["written_at"],
         "source_episode": episode,
+        "detected": [],
     }
     assert (fact["subject"], fact["attribute"], fact["value"], fact["kind"]) == ("mira", "city", "Turin", "semantic")
     assert (fact["confidence"], fact["confirmed"], fact["sensitivity"]) == (0.9, False, "internal")
