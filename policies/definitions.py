@@ -5,6 +5,7 @@ Pure: imports no Django and reads no clock. A refusal says where and why, never 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
@@ -22,8 +23,11 @@ __all__ = [
     "changed_fields",
     "definition",
     "load_definitions",
+    "starters",
 ]
 
+#: Sets of attributes to begin with, one a file.
+STARTERS = Path(__file__).parent / "starters"
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_.\-/]{0,199}$"
 MAX_DEFINITIONS = 10_000
 
@@ -130,6 +134,11 @@ def definition(data: Any, *, name: str = "attribute") -> AttributeDefinition:
     except DocumentRefused as refusal:
         errors = refusal.errors
     raise DefinitionRefused(errors)
+
+
+def starters() -> dict[str, Path]:
+    """Return the sets of attributes to begin with, by name."""
+    return {path.stem: path for path in sorted(STARTERS.glob("*.json"))}
 
 
 def load_definitions(text: str) -> list[AttributeDefinition]:

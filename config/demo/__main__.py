@@ -39,7 +39,7 @@ def prepare(home: Path) -> dict[str, Any]:
     import django
 
     django.setup()
-    from policies.definitions import load_definitions
+    from policies.definitions import load_definitions, starters
     from policies.publishing import publish_attributes, publish_policy
     from policies.rules import STARTER, load_policy
     from tenants.actors import Actor, ActorKind, MemberRole, Scope
@@ -77,8 +77,11 @@ def prepare(home: Path) -> dict[str, Any]:
     with tenant_transaction(Role.STAFF, tenant=tenant.id, actor=operator.id):
         publish_policy(operator, load_policy(STARTER.read_text(encoding="utf-8")), now=now)
     with tenant_transaction(Role.STAFF, tenant=tenant.id, actor=operator.id):
-        text = (HERE / "attributes.json").read_text(encoding="utf-8")
-        publish_attributes(operator, load_definitions(text), now=now)
+        # What a support agent begins with; what the trace is about has rules of its own.
+        files = (starters()["support-agent"], HERE / "attributes.json")
+        read = [load_definitions(file.read_text(encoding="utf-8")) for file in files]
+        wanted = {each.name: each for definitions in read for each in definitions}
+        publish_attributes(operator, list(wanted.values()), now=now)
     made = {"tenant": slug, "people": people, "agent": "concierge", "key": key.text}
     draft = home / "demo.json.new"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -181,6 +184,23 @@ def told(api: Api, episodes: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
+def conversed(api: Api) -> list[str]:
+    """Send ordinary episodes to be drawn from at once, and return what came of them as lines."""
+    lines = ["", "Ordinary episodes, drawn from in the request that sent them:"]
+    for episode in json.loads((HERE / "conversation.json").read_text(encoding="utf-8")):
+        answer = api.call("POST", "/api/v1/episodes/", episode | {"extract": "now"}, once=f"demo-{episode['turn_id']}")
+        said = episode["content"]
+        lines.append(f"  {episode['kind']}: {said if isinstance(said, str) else json.dumps(said)}")
+        for each in answer["facts"]:
+            fact = each["fact"]
+            lines.append(
+                f"    {each['change']:<10} {fact['subject']}.{each['attribute']} = {json.dumps(fact['value'])}"
+            )
+        for name in ("asked", "buffered", "rejected"):
+            lines += [f"    {name:<10} {each['attribute']}: {', '.join(each['reasons'])}" for each in answer[name]]
+    return lines
+
+
 def _source(fact: dict[str, Any], by_id: dict[str, str]) -> str:
     return by_id.get(fact["provenance"]["source_episode"], "?")
 
@@ -193,7 +213,7 @@ def main() -> int:
     made = prepare(home)
     api = Api(port, made["key"])
     try:
-        lines = told(api, send(api))
+        lines = [*told(api, send(api)), *conversed(api)]
     except DemoFailed as failed:
         if first or not isinstance(failed, TraceDiffers):
             print(f"muniment: the demonstration failed: {failed}", file=sys.stderr)

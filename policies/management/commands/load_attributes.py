@@ -1,4 +1,4 @@
-"""`load_attributes TENANT FILE`: put the attributes of a JSON file in force, all or none."""
+"""`load_attributes TENANT FILE`: put the attributes of a JSON file, or of a starter set by name, in force, all or none."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from policies.definitions import load_definitions
+from policies.definitions import load_definitions, starters
 from policies.documents import DocumentRefused
 from policies.publishing import publish_attributes
 from tenants.actors import Actor, ActorKind
@@ -17,15 +17,18 @@ from tenants.registry import OPERATOR, tenant_named
 
 
 class Command(OperatorCommand):
-    help = "Publish attributes from a JSON file; what is unchanged makes no version."
+    help = "Publish attributes from a JSON file or a starter set; what is unchanged makes no version."
 
     def arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("tenant", help="the tenant's slug")
-        parser.add_argument("file", type=Path)
+        parser.add_argument("file", type=Path, help=f"a file, or one of: {', '.join(starters())}")
 
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        file = options["file"]
+        if not file.exists():
+            file = starters().get(str(file), file)
         try:
-            definitions = load_definitions(options["file"].read_text(encoding="utf-8"))
+            definitions = load_definitions(file.read_text(encoding="utf-8"))
         except UnicodeDecodeError:
             raise Refused("attributes_refused", errors=[FieldError("attributes", "not_utf8")]) from None
         except DocumentRefused as refusal:
