@@ -276,6 +276,15 @@ WHERE EXISTS (SELECT FROM memory_receipt r WHERE r.tenant_id = %(tenant)s::uuid 
 """
 
 
+# What else the subject is called, where its text may go to a model.
+_NAMES = """
+SELECT p.id, p.clear, p.sealed, k.wrapped, k.version FROM memory_subjectidentifier i
+  JOIN memory_payload p ON p.tenant_id = i.tenant_id AND p.id = i.payload_id
+  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
+WHERE i.tenant_id = %s::uuid AND i.subject_id = %s::uuid AND NOT i.is_key LIMIT 200
+"""
+
+
 def _view(source: Source, in_force: Catalogue, *, new: bool = False) -> _View:
     """Return an episode as extractors are to see it. Its text must be readable."""
     tenant, text = source.writer.tenant, source.text or ""
@@ -286,7 +295,8 @@ def _view(source: Source, in_force: Catalogue, *, new: bool = False) -> _View:
     by_id = {each.id: each for each in in_play}
     named = served.ids(text)
     message = source.kind == "message"
-    held_now, before, ours = rows.fetch_all(
+    read_elsewhere = settings.MODEL_EXTRACTOR is not None and in_force.policy.model is not None
+    held_now, before, ours, names = rows.fetch_all(
         [
             (_HELD, [tenant, source.subject_id, source.writer.clearance]),
             (
@@ -304,6 +314,7 @@ def _view(source: Source, in_force: Catalogue, *, new: bool = False) -> _View:
             if message
             else None,
             (_OURS, {"tenant": tenant, "ids": named}) if named else None,
+            (_NAMES, [tenant, source.subject_id]) if read_elsewhere else None,
         ]
     )
     current: dict[UUID, list[Stored]] = {}
@@ -335,6 +346,7 @@ def _view(source: Source, in_force: Catalogue, *, new: bool = False) -> _View:
             kind=source.kind,  # type: ignore[arg-type]
             before=turns,
             sensitivity=Sensitivity(source.stated),
+            names=[name for each in names if (name := drawing.opened(tenant, "alias", *each)) is not None],
         ),
         slices=[AttributeSlice(each.definition, tuple(current.get(each.id, ()))) for each in in_play],
         attributes={each.name: each for each in in_play},

@@ -271,6 +271,10 @@ def policy_effects(changed: Iterable[str]) -> list[str]:
         )
     if "rules" in fields:
         said.append("What waits for a person stays with the rule that asked, and is decided as before.")
+    if "model" in fields:
+        said.append(
+            "What a model may read, and how much, is decided anew for each episode from then on. What was sent stays sent."
+        )
     if "on_conflict" in fields:
         said.append("Conflicts that wait already are decided as before.")
     return said

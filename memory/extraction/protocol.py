@@ -33,7 +33,8 @@ class EpisodeText:
 
     `occurred_at` is aware; relative dates count from it, in its own offset. `before` holds earlier turns, oldest first,
     where the caller has them. `sensitivity` is the episode's class apart from what detection raised it to (the higher of
-    declared and default): what no mask can lower. Nothing said, it is the highest.
+    declared and default): what no mask can lower. Nothing said, it is the highest. `names` are further names of the
+    subject, so that they can be masked where the text may not go as it is.
     """
 
     role: Role | None
@@ -43,6 +44,7 @@ class EpisodeText:
     kind: Literal["message", "tool_result", "event"] = "message"
     before: Sequence[Turn] = ()
     sensitivity: Sensitivity = Sensitivity.RESTRICTED
+    names: Sequence[str] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

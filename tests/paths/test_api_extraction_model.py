@@ -86,6 +86,8 @@ def test_what_holds_now_is_told_to_the_model_up_to_the_ceiling(ledger: Ledger, s
 
 def test_no_canary_above_the_ceiling_reaches_the_model(tenant: Any, ledger: Ledger, server: ModelServer) -> None:
     subject = f"{CANARY}-subject"
+    named = ledger.send("PUT", "/subjects/", {"key": subject, "aliases": [f"Known as {CANARY}"]})
+    assert named.status_code in (200, 201)
     ledger.said(subject, "iban", f"{CANARY}-iban", status=202)
     ledger.said(subject, "origin", f"{CANARY}-origin")
     server.script = [
@@ -93,14 +95,14 @@ def test_no_canary_above_the_ceiling_reaches_the_model(tenant: Any, ledger: Ledg
     ]
     answer = internal(
         ledger,
-        f"{subject} says: Write to {CANARY}@example.org, my password: {CANARY}-Hq7!x",
+        f"{subject}, known as {CANARY}: Write to {CANARY}@example.org, my password: {CANARY}-Hq7!x",
         subject=subject,
     )
     assert len(server.asked) == 1
     assert CANARY.encode() not in server.received
     # What came back stood for words that the model never saw.
     assert told(answer)["facts"] == {"origin": f"{CANARY}@example.org"}
-    assert audited(tenant)[0]["masked"] == 2
+    assert audited(tenant)[0]["masked"] == 3
 
 
 @pytest.mark.parametrize(

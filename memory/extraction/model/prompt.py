@@ -147,7 +147,7 @@ class Prompt:
     """One question to a model, and the reading of its answer. `masked` counts the spans that it does not see."""
 
     def __init__(self, episode: EpisodeText, attributes: Sequence[AttributeSlice], ceiling: Sensitivity) -> None:
-        known = Known([episode.subject])
+        known = Known([episode.subject, *episode.names])
         self._episode = episode
         self._attributes = {each.definition.name: each for each in attributes}
         findings = _findings(episode, known)
