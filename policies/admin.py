@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -656,7 +657,10 @@ class DecisionRequestAdmin(HistoryAdmin, MetadataAdmin):
     """What one member asks for and another decides on."""
 
     seen_by = frozenset(MemberRole)
-    list_display = ("__str__", "act", "state", "reason", instant("requested_at"), instant("expires_at"))
+    list_display = (
+        *("__str__", "act", "what", "state", "asked_by", "because"),
+        *(instant("requested_at"), instant("expires_at")),
+    )
     list_filter = (
         one_of("state", words("pending", "approved", "done", "refused", "returned", "withdrawn", "expired")),
         one_of("act", {each.value: each.value for each in Act}),
@@ -683,6 +687,27 @@ class DecisionRequestAdmin(HistoryAdmin, MetadataAdmin):
         if object_id is None or not self.has_view_permission(request):
             raise PermissionDenied
         return self.page(request, self.get_object(request, object_id))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[DecisionRequest]:
+        found: QuerySet[DecisionRequest] = super().get_queryset(request)
+        attributes = AttributeVersion.objects.filter(id=OuterRef("target_id")).values("attribute__name")
+        policies = PolicyVersion.objects.filter(id=OuterRef("target_id")).values("policy__name")
+        people = User.objects.filter(id=OuterRef("requested_by")).values("username")
+        return found.annotate(
+            target_name=Coalesce(Subquery(attributes), Subquery(policies)), requester_name=Subquery(people)
+        )
+
+    @admin.display(description="what")
+    def what(self, asked: DecisionRequest) -> str:
+        return asked.target_name or str(asked.target_id)[-8:]  # type: ignore[attr-defined]
+
+    @admin.display(description="asked by")
+    def asked_by(self, asked: DecisionRequest) -> str:
+        return str(asked.requester_name)  # type: ignore[attr-defined]
+
+    @admin.display(description="because")
+    def because(self, asked: DecisionRequest) -> str:
+        return str(asked.reason).replace("_", " ")
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Approve, refuse or send back, as the person who is signed in."""

@@ -13,6 +13,14 @@ ALTER TABLE memory_candidate VALIDATE CONSTRAINT candidate_act_known;
 ALTER TABLE memory_candidate VALIDATE CONSTRAINT candidate_attribute_named;
 """
 UNDO = """
+-- What waits for an attribute to be defined has no place in the tables as they were; its sealed payloads expire.
+ALTER TABLE memory_candidate NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE memory_candidatesaying NO FORCE ROW LEVEL SECURITY;
+DELETE FROM memory_candidatesaying s USING memory_candidate c
+  WHERE c.tenant_id = s.tenant_id AND c.id = s.candidate_id AND c.act = 'unknown_attribute';
+DELETE FROM memory_candidate WHERE act = 'unknown_attribute';
+ALTER TABLE memory_candidate FORCE ROW LEVEL SECURITY;
+ALTER TABLE memory_candidatesaying FORCE ROW LEVEL SECURITY;
 ALTER TABLE memory_candidate
   DROP CONSTRAINT candidate_attribute_named,
   DROP CONSTRAINT candidate_act_known,

@@ -778,7 +778,8 @@ def statements_of(act: Callable[[World], None], world: World) -> str:
     def note(execute: Any, statement: str, parameters: Any, many: bool, context: Any) -> Any:
         sent.append(statement)
         if statement.startswith("SELECT set_config('role'"):
-            sent.append(str(parameters["role"] if isinstance(parameters, Mapping) else parameters[0]))
+            # Where the statement names it itself, there is none.
+            sent.append(str(parameters.get("role", "") if isinstance(parameters, Mapping) else parameters[0]))
         return execute(statement, parameters, many, context)
 
     with connection.execute_wrapper(note):

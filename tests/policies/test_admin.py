@@ -52,6 +52,9 @@ def test_one_member_drafts_and_asks_and_another_approves_on_the_page(two: Two) -
     assert "Ask for approval" in page
     assert "Nothing was in force before it." in page
     request = asked(drafter, version)
+    listed = seen(approver, "/admin/policies/decisionrequest/")
+    assert two.drafter.username in listed
+    assert "city" in listed
     own = seen(drafter, request)
     assert "nobody approves what they asked for" in own
     assert "Take it back" in own
