@@ -16,7 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from pydantic import ValidationError
 
-from memory import drawing, recall, remember, rows
+from memory import admission, drawing, recall, remember, rows
 from memory.contracts import DrawnBody, EpisodeBody, Provenance
 from memory.drawing import Drawn, Source
 from memory.extraction import served
@@ -89,7 +89,7 @@ def _model(source: Source, policy: PolicyDocument) -> ModelExtractor | None:
         per_day=lower(configuration.tokens_per_day, allowed.tokens_per_day),
         per_month=lower(configuration.tokens_per_month, allowed.tokens_per_month),
     )
-    return ModelExtractor(configuration, meter, ceiling=allowed.up_to)
+    return ModelExtractor(configuration, meter, ceiling=allowed.up_to, more=admission.names_finder())
 
 
 # the doors ------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from memory.extraction.checks import Checked, check
 from memory.extraction.model import FAILURES, Configuration, ModelExtractor, NotConfigured, Use
 from memory.extraction.protocol import AttributeSlice, EpisodeText, ExtractionFailed, Stored
 from policies.definitions import definition
+from policies.detection import Finding, Group
 from policies.vocabulary import Sensitivity
 from tests.model_server import ModelServer, answers, completion, model_server, says
 
@@ -65,11 +67,12 @@ class Read:
     pauses: list[float] = field(default_factory=list)
     ceiling: Sensitivity = Sensitivity.INTERNAL
     configured: dict[str, Any] = field(default_factory=dict)
+    more: Any = None
 
     @property
     def extractor(self) -> ModelExtractor:
         configuration = Configuration(f"{self.server.url}#scripted", **self.configured)
-        return ModelExtractor(configuration, self.meter, ceiling=self.ceiling, pause=self.pauses.append)
+        return ModelExtractor(configuration, self.meter, ceiling=self.ceiling, more=self.more, pause=self.pauses.append)
 
     def checked(self, episode: EpisodeText = EPISODE, offered: list[AttributeSlice] = OFFERED) -> Checked:
         return check(episode, offered, self.extractor.extract(episode, offered))
@@ -328,6 +331,28 @@ def test_credentials_are_masked_below_every_ceiling(reading: Read) -> None:
     )
     assert CANARY.encode() not in reading.server.received
     assert "ada@example.org has diabetes" in reading.server.asked[0].episode
+
+
+def test_names_are_masked_where_something_finds_them(reading: Read) -> None:
+    def names(text: str) -> list[Finding]:
+        found = re.finditer("Ada Byron|Turin", text)
+        return [Finding(*each.span(), "PERSON", "person", Group.NAME, Sensitivity.PERSONAL) for each in found]
+
+    reading.more = names
+    stored = [Stored(value, AT, Sensitivity.INTERNAL) for value in ("Turin", "Rome")]
+    reading.server.script = [
+        says(
+            {
+                "evidence": "\u2039PERSON 1\u203a moved to \u2039PERSON 2\u203a",
+                "attribute": "cities",
+                "value": "\u2039PERSON 2\u203a",
+            }
+        )
+    ]
+    checked = reading.checked(replace(EPISODE, content="Ada Byron moved to Turin."), [AttributeSlice(CITIES, stored)])
+    assert reading.server.asked[0].episode == "\u2039PERSON 1\u203a moved to \u2039PERSON 2\u203a."
+    assert [each["value"] for each in reading.server.asked[0].stored] == ["Rome"]
+    assert [each.value for each in checked.accepted] == ["Turin"]
 
 
 @pytest.mark.parametrize("own", [Sensitivity.PERSONAL, Sensitivity.RESTRICTED])

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from memory.extraction.model import provider
-from memory.extraction.model.prompt import INSTRUCTIONS, AnswerInvalid, Prompt
+from memory.extraction.model.prompt import INSTRUCTIONS, AnswerInvalid, Finder, Prompt
 from memory.extraction.model.provider import Named, NotConfigured, NotInstalled, Reply, named
 from memory.extraction.protocol import AttributeSlice, EpisodeText, ExtractionFailed, Proposal
 from policies.vocabulary import Sensitivity
@@ -116,7 +116,10 @@ class Meter(Protocol):
 
 
 class ModelExtractor:
-    """Reads episodes with a model, up to the class that the tenant's policy allows."""
+    """Reads episodes with a model, up to the class that the tenant's policy allows.
+
+    `more` looks for what detection does not know by itself; what it finds above the class is masked too.
+    """
 
     remote = True
 
@@ -126,11 +129,13 @@ class ModelExtractor:
         meter: Meter,
         *,
         ceiling: Sensitivity,
+        more: Finder | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._configuration = configuration
         self._meter = meter
         self._ceiling = ceiling
+        self._more = more
         self._pause = pause
 
     @property
@@ -166,7 +171,7 @@ class ModelExtractor:
         ]
 
     def _read(self, episode: EpisodeText, attributes: Sequence[AttributeSlice], ends: float) -> list[Proposal]:
-        prompt = Prompt(episode, attributes, self._ceiling)
+        prompt = Prompt(episode, attributes, self._ceiling, self._more)
         for pause in self._pauses():
             found, reply = self._asked(prompt, ends)
             if found is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -143,22 +143,32 @@ def _is_above(finding: Finding, ceiling: Sensitivity) -> bool:
 _PLACEHOLDER = re.compile("\u2039[A-Z][A-Z_]* [0-9]{1,6}\u203a")
 
 
+#: Looks for more in a text than detection by itself: names of people and places, where an operator has set that up.
+Finder = Callable[[str], Sequence[Finding]]
+
+
 class Prompt:
     """One question to a model, and the reading of its answer. `masked` counts the spans that it does not see."""
 
-    def __init__(self, episode: EpisodeText, attributes: Sequence[AttributeSlice], ceiling: Sensitivity) -> None:
+    def __init__(
+        self,
+        episode: EpisodeText,
+        attributes: Sequence[AttributeSlice],
+        ceiling: Sensitivity,
+        more: Finder | None = None,
+    ) -> None:
         known = Known([episode.subject, *episode.names])
         self._episode = episode
         self._attributes = {each.definition.name: each for each in attributes}
-        findings = _findings(episode, known)
+        findings = [*_findings(episode, known), *(more(episode.content) if more else ())]
         self._sent = sent(episode.content, findings, ceiling)
         self._commands = [(each.start, each.end) for each in findings if each.group is Group.INSTRUCTION]
         self._subject = _handle("s")
         self._values: dict[str, tuple[str, Any]] = {}
         self.masked = sum(each.is_mask for each in self._sent.pieces)
-        self.text = self._written(known, ceiling)
+        self.text = self._written(known, ceiling, more)
 
-    def _written(self, known: Known, ceiling: Sensitivity) -> str:
+    def _written(self, known: Known, ceiling: Sensitivity, more: Finder | None) -> str:
         offered = [
             {
                 "name": each.definition.name,
@@ -171,7 +181,7 @@ class Prompt:
         stored = [
             told
             for each in self._attributes.values()
-            for told in _stored(each, known, ceiling)
+            for told in _stored(each, known, ceiling, more)
             if self._values.setdefault(told["id"], (each.definition.name, told["value"]))
         ]
         data = json.dumps(stored, ensure_ascii=False)
@@ -309,7 +319,7 @@ def _at(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
-def _stored(attribute: AttributeSlice, known: Known, ceiling: Sensitivity) -> list[dict[str, Any]]:
+def _stored(attribute: AttributeSlice, known: Known, ceiling: Sensitivity, more: Finder | None) -> list[dict[str, Any]]:
     told = []
     for each in attribute.current[:MAX_CURRENT]:
         if each.sensitivity > ceiling:
@@ -319,7 +329,8 @@ def _stored(attribute: AttributeSlice, known: Known, ceiling: Sensitivity) -> li
         except ValueRefused:
             continue
         name, omit = attribute.definition.name, frozenset(attribute.definition.not_detected)
-        if any(_is_above(finding, ceiling) for finding in detect(text, known=known, omit=omit, name=name)):
+        found = [*detect(text, known=known, omit=omit, name=name), *(more(text) if more else ())]
+        if any(_is_above(each, ceiling) for each in found if each.detector not in omit and each.group not in omit):
             continue
         told.append(
             {
