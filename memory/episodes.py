@@ -139,9 +139,9 @@ def keep(
                 basis=verdict.basis.value,
                 expires_at=verdict.expires_at,
                 detected=rows.words(detected),
-                replaced=rows.Json(json.dumps(screened.replaced)),
+                replaced=rows.Json(screened.replaced),
                 quarantined=quarantined,
-                mentioned_ids=rows.uuids(mentioned) or rows.Uuids("{}"),
+                mentioned_ids=rows.Uuids(tuple(mentioned)),
             )
         ],
     )

@@ -9,7 +9,9 @@ from uuid import UUID
 from django.db import connection
 from django.db.utils import OperationalError
 
+from memory import rows
 from memory.outcomes import Outcome, Repeat, from_json, to_json
+from memory.rows import IdempotencyRow, Json
 from tenants.actors import Actor
 from tenants.errors import Clash
 from tenants.identity import new_id
@@ -23,10 +25,6 @@ _LOCK = "SELECT set_config('lock_timeout', '5s', true), pg_advisory_xact_lock(%s
 _LOOK = (
     "SELECT request_digest, outcome::text FROM memory_idempotencyrecord"
     " WHERE tenant_id = %s AND agent_id = %s AND key_digest = %s"
-)
-_KEEP = (
-    "INSERT INTO memory_idempotencyrecord (tenant_id, id, agent_id, key_digest, request_digest, status, outcome, created_at)"
-    " VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb, %s)"
 )
 _FORGET = (
     "DELETE FROM memory_idempotencyrecord WHERE tenant_id = %s AND id = ANY (ARRAY(SELECT r.id FROM memory_idempotencyrecord r"
@@ -62,12 +60,22 @@ def earlier(actor: Actor, repeat: Repeat) -> list[Outcome] | None:
     return [from_json(each) for each in json.loads(row[1])]
 
 
+def record(actor: Actor, repeat: Repeat, outcomes: Sequence[Outcome], *, status: int, now: datetime) -> IdempotencyRow:
+    """Return what the request is to be remembered by, to be stored in the transaction of its writes."""
+    return IdempotencyRow(
+        id=new_id(),
+        agent_id=actor.id,
+        key_digest=_key_digest(actor, repeat),
+        request_digest=keyring().request_digest(actor.tenant, repeat.route, repeat.body),
+        status=status,
+        outcome=Json([to_json(each) for each in outcomes]),
+        created_at=now,
+    )
+
+
 def keep(actor: Actor, repeat: Repeat, outcomes: Sequence[Outcome], *, status: int, now: datetime) -> None:
     """Remember what the request came to, in the transaction of its writes."""
-    digest = keyring().request_digest(actor.tenant, repeat.route, repeat.body)
-    kept = json.dumps([to_json(each) for each in outcomes])
-    with connection.cursor() as cursor:
-        cursor.execute(_KEEP, [actor.tenant, new_id(), actor.id, _key_digest(actor, repeat), digest, status, kept, now])
+    rows.IDEMPOTENCY.insert(actor.tenant, [record(actor, repeat, outcomes, status=status, now=now)])
 
 
 def forget(tenant: UUID) -> int:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from memory.rows import fetch, look_up, uuids
+from memory.rows import fetch, look_up
 from memory.subjects import payload_context
 from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
@@ -473,8 +473,8 @@ def leave(
                 "actor": actor.id,
                 "valid_at": valid_at,
                 "known_at": known_at,
-                "facts": uuids(facts),
-                "subjects": uuids(subjects),
+                "facts": list(facts),
+                "subjects": list(subjects),
             },
         )
     return receipt

@@ -75,19 +75,22 @@ def stretches(sayings: Iterable[Saying]) -> list[Stretch]:
     found: list[tuple[Hashable, Hashable | None, datetime, datetime | None]] = []
     # In ascending strength: what begins later is stronger than all that began before it, so the sayings
     # are a stack and the top decides. What ran out further down is dropped when it comes to the top.
-    stack: list[tuple[datetime, datetime | None, Hashable | None]] = []
-    # By start and value, the least act_no first. The sweep only moves forward: what has run out is popped.
+    # What begins alone opens its own stretch, and is named in it.
+    stack: list[tuple[datetime, datetime | None, Hashable | None, Hashable | None]] = []
+    # Of the others by start and value, the least act_no first. The sweep only moves forward: what has run out is popped.
     openers: dict[tuple[datetime, Hashable | None], list[tuple[int, datetime | None, Hashable]]] = {}
 
     def sweep(start: datetime, until: datetime | None) -> None:
         while stack:
-            began, ends, value = stack[-1]
+            began, ends, value, alone = stack[-1]
             if ends is not None and ends <= start:
                 stack.pop()
                 continue
             stop = until if ends is None or (until is not None and until < ends) else ends
             if found and found[-1][3] == start and found[-1][1] == value:
                 opener, value, start, _ = found.pop()
+            elif alone is not None:
+                opener = alone
             else:
                 same = openers[began, value]
                 while (gone := same[0][1]) is not None and gone <= start:
@@ -99,14 +102,16 @@ def stretches(sayings: Iterable[Saying]) -> list[Stretch]:
             start = stop
 
     now: datetime | None = None
-    for saying in ordered:
+    for place, saying in enumerate(ordered, start=1):
         began, ends = saying.valid_from, saying.stated_to
+        alone = began != now and (place == len(ordered) or ordered[place].valid_from != began)
         if now is not None and now < began:
             sweep(now, began)
         now = began
         if ends is None or began < ends:
-            stack.append((began, ends, saying.value))
-            heappush(openers.setdefault((began, saying.value), []), (saying.act_no, ends, saying.id))
+            stack.append((began, ends, saying.value, saying.id if alone else None))
+            if not alone:
+                heappush(openers.setdefault((began, saying.value), []), (saying.act_no, ends, saying.id))
     if now is not None:
         sweep(now, None)
     return [Stretch(*each) for each in found]
@@ -117,16 +122,16 @@ def plan(held: Sequence[Held], wanted: Sequence[Stretch]) -> Plan:
 
     A belief is kept only if a wanted stretch equals it in value, bounds and opening saying: one that is
     cut, extended, merged or opened by other evidence is closed, and what takes its place is opened. Of
-    two equal beliefs one is kept. The order of both arguments is kept.
+    two equal beliefs one is kept. The order of both arguments is kept. No two wanted stretches may overlap.
     """
-    missing = dict.fromkeys(wanted)
+    missing = {stretch.valid_from: stretch for stretch in wanted}
     close = []
     for belief in held:
-        if belief.stretch in missing:
-            del missing[belief.stretch]
+        if missing.get(belief.stretch.valid_from) == belief.stretch:
+            del missing[belief.stretch.valid_from]
         else:
             close.append(belief.id)
-    return Plan(tuple(close), tuple(missing))
+    return Plan(tuple(close), tuple(missing.values()))
 
 
 def appended(last: Held | None, saying: Saying) -> Plan | None:

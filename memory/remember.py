@@ -435,6 +435,6 @@ def _finish(
     """Remember what the request came to, and store it all."""
     if repeat is not None:
         status = status or outcomes[0].status
-        idempotency.keep(writing.actor, repeat, outcomes, status=status, now=writing.now)
+        writing.kept = [idempotency.record(writing.actor, repeat, outcomes, status=status, now=writing.now)]
     store(writing)
     return outcomes

@@ -67,9 +67,23 @@ FROM locked l
 """
 
 
+# The same for one name: one lock has no order to keep.
+_FIND_ONE = """
+SELECT i.digest, s.id, s.key_id, k.wrapped, k.version
+FROM (SELECT i.digest, i.subject_id FROM memory_subjectidentifier i
+    WHERE i.tenant_id = %(tenant)s::uuid AND i.digest = %(digest)s::bytea OFFSET 0) i
+  JOIN memory_subject s ON s.tenant_id = %(tenant)s::uuid AND s.id = i.subject_id
+  CROSS JOIN LATERAL (SELECT k.wrapped, k.version FROM tenants_subjectkey k
+    WHERE k.tenant_id = %(tenant)s::uuid AND k.id = s.key_id OFFSET 0) k
+FOR KEY SHARE OF s
+"""
+
+
 def query(tenant: UUID, names: Iterable[str]) -> rows.Query | None:
     """Return what asks for the subjects of `names`, locked against their erasure; None where there are no names."""
     digests = sorted(keyring().identifier(tenant, name) for name in names)
+    if len(digests) == 1:
+        return _FIND_ONE, {"digest": digests[0], "tenant": tenant}
     return (_FIND, {"digests": digests, "tenant": tenant}) if digests else None
 
 
@@ -117,8 +131,8 @@ def resolve(
     subjects = dict(known(tenant, names) if found is None else found)
     missing = {keyring().identifier(tenant, name): name for name in names if name not in subjects}
     if missing:
-        _create(tenant, sorted(missing.items()), now=now, kind=kind)
-        subjects.update(known(tenant, missing.values()))
+        subjects.update(_create(tenant, sorted(missing.items()), now=now, kind=kind))
+        subjects.update(known(tenant, [name for name in missing.values() if name not in subjects]))
     return {name: subjects[name] for name in names}
 
 
@@ -135,39 +149,62 @@ def of_id(tenant: UUID, subject: UUID) -> SubjectState:
     return SubjectState(subject, key, keyring().unwrap(tenant, bytes(wrapped), version))
 
 
-_CLAIM = """
+_CLAIMED = [("digest", "bytea"), ("id", "uuid"), ("subject_id", "uuid"), ("payload_id", "uuid")]
+# A name is claimed before the rows that it points at (those links are checked at the commit): whoever loses has made
+# nothing.
+_CLAIM = f"""
 INSERT INTO memory_subjectidentifier (tenant_id, id, subject_id, digest, payload_id, is_key, created_at)
-SELECT %s::uuid, w.id, w.subject_id, w.digest, w.payload_id, %s::boolean, %s::timestamptz
-FROM unnest(%s::uuid[], %s::uuid[], %s::bytea[], %s::uuid[]) AS w (id, subject_id, digest, payload_id)
+SELECT %(tenant)s::uuid, w.id, w.subject_id, w.digest, w.payload_id, %(is_key)s::boolean, %(now)s::timestamptz
+FROM {rows.recordset("names", _CLAIMED)}
 ORDER BY w.digest
-ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest
+ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest, subject_id
 """
 
 
-def _claim(tenant: UUID, names: Sequence[tuple[bytes, UUID, UUID]], *, is_key: bool, now: datetime) -> set[bytes]:
-    # Claimed before the rows they point at (those links are checked at the commit): whoever loses has made nothing.
-    digests, subjects, payloads = (list(column) for column in zip(*names, strict=True))
-    ids = [new_id() for _ in names]
-    return {bytes(row[0]) for row in rows.fetch(_CLAIM, [tenant, is_key, now, ids, subjects, digests, payloads])}
+def _of_those(table: rows.Table[Any], source: str) -> str:
+    # Not a join: the doors' settings leave a nested loop only, which for a thousand names is a million steps.
+    return f"{table.sql} WHERE (w.id IN ({source})) IS TRUE"
 
 
-def _create(tenant: UUID, names: Sequence[tuple[bytes, str]], *, now: datetime, kind: str) -> None:
+_MAKE = f"""
+WITH claimed AS ({_CLAIM}),
+  made AS ({_of_those(rows.SUBJECTS, "SELECT c.subject_id FROM claimed c")} RETURNING id, key_id, payload_id),
+  keys AS ({_of_those(rows.SUBJECT_KEYS, "SELECT m.key_id FROM made m")}),
+  names AS ({_of_those(rows.PAYLOADS, "SELECT m.payload_id FROM made m")})
+SELECT m.id FROM made m
+"""
+
+
+def _claims(tenant: UUID, names: Iterable[tuple[bytes, UUID, UUID]], *, is_key: bool, now: datetime) -> dict[str, Any]:
+    claims = [(digest, new_id(), subject, payload) for digest, subject, payload in names]
+    return {
+        "tenant": tenant,
+        "is_key": is_key,
+        "now": now,
+        "names": rows.as_json([name for name, _ in _CLAIMED], claims),
+    }
+
+
+def _create(tenant: UUID, names: Sequence[tuple[bytes, str]], *, now: datetime, kind: str) -> dict[str, SubjectState]:
+    """Make subjects of names (digest, name), but for what another transaction makes at the same time; return those made."""
     ring = keyring()
-    wanted = {digest: (name, new_id(), new_id()) for digest, name in names}
-    won = _claim(tenant, [(digest, s, p) for digest, (_, s, p) in wanted.items()], is_key=True, now=now)
+    states: dict[str, SubjectState] = {}
+    claims: list[tuple[bytes, UUID, UUID]] = []
     keys: list[SubjectKeyRow] = []
     payloads: list[PayloadRow] = []
     subjects: list[SubjectRow] = []
-    for digest in won:
-        name, subject, payload = wanted[digest]
+    for digest, name in names:
         key, wrapped, version = ring.new_data_key(tenant)
-        key_id = new_id()
-        keys.append(SubjectKeyRow(key_id, wrapped, version, now))
-        payloads.append(_name_payload(tenant, payload, "subject", name, key, key_id, now))
-        subjects.append(SubjectRow(subject, kind, payload, key_id, now))
-    rows.SUBJECT_KEYS.insert(tenant, keys)
-    rows.PAYLOADS.insert(tenant, payloads)
-    rows.SUBJECTS.insert(tenant, subjects)
+        state, payload = SubjectState(new_id(), new_id(), key), new_id()
+        states[name] = state
+        claims.append((digest, state.id, payload))
+        keys.append(SubjectKeyRow(state.key_id, wrapped, version, now))
+        payloads.append(_name_payload(tenant, payload, "subject", name, key, state.key_id, now))
+        subjects.append(SubjectRow(state.id, kind, payload, state.key_id, now))
+    asked = _claims(tenant, claims, is_key=True, now=now)
+    asked |= rows.parameters([(rows.SUBJECTS, subjects), (rows.SUBJECT_KEYS, keys), (rows.PAYLOADS, payloads)])
+    made = {row[0] for row in rows.fetch(_MAKE, asked)}
+    return {name: state for name, state in states.items() if state.id in made}
 
 
 def add_aliases(tenant: UUID, subject: SubjectState, aliases: Iterable[str], *, now: datetime) -> list[str]:
@@ -176,9 +213,8 @@ def add_aliases(tenant: UUID, subject: SubjectState, aliases: Iterable[str], *, 
     wanted = {ring.identifier(tenant, alias): (alias, new_id()) for alias in aliases}
     if not wanted:
         return []
-    won = _claim(
-        tenant, [(d, subject.id, payload) for d, (_, payload) in sorted(wanted.items())], is_key=False, now=now
-    )
+    claims = [(digest, subject.id, payload) for digest, (_, payload) in sorted(wanted.items())]
+    won = {bytes(row[0]) for row in rows.fetch(_CLAIM, _claims(tenant, claims, is_key=False, now=now))}
     rows.PAYLOADS.insert(
         tenant,
         [

@@ -1,19 +1,19 @@
 """One write transaction under way: what it knows, what its acts are about to store, and the storing, set by set.
 
-Acts only note what they come to. `store` then writes each set in one statement, none of which waits for an answer, and
-the audit entries last, since the chain's lock is held to the commit.
+Acts only note what they come to. `store` then writes all new rows in one statement, waits for no answer, and appends the
+audit entries last, since the chain's lock is held to the commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from memory import factkeys, outbox, rows
-from memory.ledger import FactState, Grounds
+from memory.ledger import Chain, FactState, Grounds, KeyState
 from memory.outcomes import Denied
-from memory.rows import BeliefRow, EvidenceRow, FactRow, OutboxRow, PayloadRow, ReceiptRow
+from memory.rows import BeliefRow, EvidenceRow, FactRow, IdempotencyRow, OutboxRow, PayloadRaise, PayloadRow, ReceiptRow
 from memory.sayings import Prepared
 from memory.subjects import SubjectState, payload_context
 from policies.catalogue import Catalogue, of_number
@@ -57,6 +57,8 @@ class Writing:
     verdicts: set[str] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
+    #: What its request is remembered by, where it came with a key.
+    kept: list[IdempotencyRow] = field(default_factory=list)
 
     def came_to(self, verdict: str, reasons: Sequence[str] = ()) -> None:
         """Note a verdict and its reasons for the receipt."""
@@ -154,7 +156,7 @@ class Writing:
         rows.raise_payloads(
             self.actor.tenant,
             [
-                (
+                PayloadRaise(
                     each.payload,
                     each.sensitivity,
                     *self.seal_raised(each.payload, each.purpose, each.clear, each.sensitivity, each.about),
@@ -208,46 +210,32 @@ WHERE q.sensitivity < w.sensitivity
 
 
 def store(writing: Writing) -> None:
-    """Store what the acts came to: each set in one statement, the audit entries last."""
+    """Store what the acts came to: all new rows in one statement, the audit entries last."""
     _restate_facts(writing)
     _raise_quotes(writing)
     tenant, keys = writing.actor.tenant, writing.keys.values()
-    _store_facts(writing)
-    rows.EVIDENCE.insert(tenant, writing.evidence)
-    rows.retract(tenant, list(writing.retracted.items()), writing.actor.id, writing.retraction_reason)
+    facts = _facts(writing)
     chains = [(key, chain) for key in keys for chain in key.chains.values()]
-    rows.close_beliefs(
-        tenant,
-        [each for _, chain in chains for each in chain.closed],
-        [each for _, chain in chains for each in chain.deleted],
-    )
-    # After the beliefs: only what the key's newest stored act opened may be removed, and these acts may lie later.
-    factkeys.store_acts(tenant, keys)
-    rows.BELIEFS.insert(
+    # Before the keys move on: only what the newest stored act opened may be removed, and these acts may lie later.
+    rows.delete_beliefs(tenant, [each for _, chain in chains for each in chain.deleted])
+    now = writing.now
+    rows.store(
         tenant,
         [
-            BeliefRow(
-                id=belief.id,
-                key_id=key.id,
-                chain_no=belief.chain_no,
-                evidence_id=belief.evidence_id,
-                fact_id=belief.fact_id,
-                valid_from=belief.valid_from,
-                valid_to=belief.valid_to,
-                believed_from=belief.believed_from,
-                believed_to=belief.believed_to,
-            )
-            for key, chain in chains
-            for belief in chain.fresh()
+            (rows.PAYLOADS, writing.payloads),
+            (rows.FACTS, facts),
+            (rows.EVIDENCE, writing.evidence),
+            (rows.BELIEFS, _opened(chains)),
+            (rows.OUTBOX, [OutboxRow(new_id(), "ledger.check", key, now, now) for key in sorted(writing.touched)]),
+            (rows.IDEMPOTENCY, writing.kept),
+            (rows.RECEIPTS, [_receipt(writing)]),
         ],
+        closed=[each for _, chain in chains for each in chain.closed],
     )
-    now = writing.now
-    rows.OUTBOX.insert(
-        tenant, [OutboxRow(new_id(), "ledger.check", key_id, now, now) for key_id in sorted(writing.touched)]
-    )
+    rows.retract(tenant, list(writing.retracted.items()), writing.actor.id, writing.retraction_reason)
+    factkeys.store_acts(tenant, keys)
     if writing.touched:
         outbox.nudge()
-    _store_receipt(writing)
     for denied in writing.refused:
         writing.note(
             Action.WRITE_REFUSED,
@@ -284,8 +272,8 @@ def _raise_quotes(writing: Writing) -> None:
     )
 
 
-def _store_facts(writing: Writing) -> None:
-    """Store facts that are new and what changed of the others, each with its payload."""
+def _facts(writing: Writing) -> list[FactRow]:
+    """Return the facts that are new, their payloads noted; store what changed of the others, each with its payload."""
     tenant = writing.actor.tenant
     fresh: list[FactRow] = []
     for fact, item in writing.facts:
@@ -321,8 +309,6 @@ def _store_facts(writing: Writing) -> None:
                 created_at=writing.now,
             )
         )
-    writing.store_payloads()
-    rows.FACTS.insert(tenant, fresh)
     changed = [
         (fact, key.subject_id)
         for key in writing.keys.values()
@@ -341,27 +327,41 @@ def _store_facts(writing: Writing) -> None:
             if fact.regoverned
         ],
     )
+    return fresh
 
 
-def _store_receipt(writing: Writing) -> None:
+def _opened(chains: Iterable[tuple[KeyState, Chain]]) -> list[BeliefRow]:
+    return [
+        BeliefRow(
+            id=belief.id,
+            key_id=key.id,
+            chain_no=belief.chain_no,
+            evidence_id=belief.evidence_id,
+            fact_id=belief.fact_id,
+            valid_from=belief.valid_from,
+            valid_to=belief.valid_to,
+            believed_from=belief.believed_from,
+            believed_to=belief.believed_to,
+        )
+        for key, chain in chains
+        for belief in chain.fresh()
+    ]
+
+
+def _receipt(writing: Writing) -> ReceiptRow:
     keys = writing.keys.values()
     changed = {fact.id for key in keys for fact in key.facts.values() if fact.changed}
     verdict = "accept" if "accept" in writing.verdicts else min(writing.verdicts, default="reject")
-    rows.RECEIPTS.insert(
-        writing.actor.tenant,
-        [
-            ReceiptRow(
-                id=writing.receipt,
-                act=writing.act,
-                actor_kind=writing.actor.kind.value,
-                actor_id=writing.actor.id,
-                at=writing.now,
-                subject_ids=rows.uuids(sorted(writing.subjects)),
-                attribute_ids=rows.uuids(sorted({key.attribute_id for key in keys})),
-                fact_ids=rows.uuids(sorted(changed)),
-                policy_version_id=writing.catalogue.policy_version_id,
-                verdict=verdict,
-                reasons=rows.words(sorted(writing.reasons)),
-            )
-        ],
+    return ReceiptRow(
+        id=writing.receipt,
+        act=writing.act,
+        actor_kind=writing.actor.kind.value,
+        actor_id=writing.actor.id,
+        at=writing.now,
+        subject_ids=rows.uuids(sorted(writing.subjects)),
+        attribute_ids=rows.uuids(sorted({key.attribute_id for key in keys})),
+        fact_ids=rows.uuids(sorted(changed)),
+        policy_version_id=writing.catalogue.policy_version_id,
+        verdict=verdict,
+        reasons=rows.words(sorted(writing.reasons)),
     )

@@ -109,7 +109,7 @@ def tenant_transaction(
     if connection.in_atomic_block:
         raise NestedTransaction("a tenant transaction does not nest")
     try:
-        with _one_stream(role), transaction.atomic(durable=True):
+        with transaction.atomic(durable=True), _one_stream(role):
             assume(role, tenant=tenant, clearance=clearance, actor=actor, durable=durable)
             yield
     except Rollback:
@@ -120,19 +120,21 @@ def tenant_transaction(
 def _one_stream(role: Role) -> Iterator[None]:
     """Send a door's statements without waiting for those that nobody asks a row of.
 
-    Beginning, role, inserts and updates travel with the next question, or with the commit. An error of theirs surfaces
-    there, and nothing after it has been carried out. Pages and the front ask for nearly every row: they go without.
+    Beginning, role, inserts and updates travel with the next question, or with the commit, which is sent from here: what
+    Django does of its own at the edges of a transaction would wait for an answer each, were it done within the stream. An
+    error surfaces where something is waited for, and nothing after it has been carried out. Pages and the front ask for
+    nearly every row: they go without.
     """
     if role not in _DOOR_ROLES:
         yield
         return
-    _check_health()
     with connection.wrap_database_errors, connection.connection.pipeline():
         yield
+        if not connection.needs_rollback:
+            connection.connection.execute("COMMIT", prepare=False)
 
 
 def _check_health() -> None:
-    # Before the stream: Django's own check would otherwise be its first statement, and the transaction could not begin.
     connection.close_if_health_check_failed()
     connection.ensure_connection()
 
