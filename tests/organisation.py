@@ -97,9 +97,9 @@ class Organisation:
         self.agents[name] = Registered(actor, issued.text, issued.key, name)
         return self.agents[name]
 
-    def person(self, *roles: MemberRole) -> Person:
-        """Make a member with `roles`."""
-        username = f"person-{uuid4().hex[:8]}"
+    def person(self, *roles: MemberRole, username: str = "") -> Person:
+        """Make a member with `roles`, under a name that nobody has where none is given."""
+        username = username or f"person-{uuid4().hex[:8]}"
         with tenant_transaction(Role.FRONT, tenant=self.id):
             for number, role in enumerate(roles):
                 joined = create_member(

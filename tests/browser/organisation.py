@@ -43,6 +43,15 @@ CONTENT = (
 HOSTILE = "<script>document.title='taken'</script> \u202egnp.exe\u202c {{ 7 * 7 }} x-on:click"
 
 
+_NAMES = {
+    MemberRole.REVIEWER: "rhea",
+    MemberRole.PRIVACY_OFFICER: "priya",
+    MemberRole.APPROVER: "abel",
+    MemberRole.TENANT_ADMIN: "tove",
+    MemberRole.AUDITOR: "ossian",
+}
+
+
 @dataclass(frozen=True)
 class Furnished:
     """The tenant, its people by role, and what the pictures are of."""
@@ -111,8 +120,10 @@ def furnish(slug: str = "acme") -> Furnished:
     two = Two(organisation)
     two.asked("location", schema={"type": "string", "maxLength": 60}, description="Where they live.")
     two.hand_on()
-    people = {role: organisation.person(role) for role in MemberRole}
-    people[MemberRole.TENANT_ADMIN] = organisation.person(*MemberRole)
+    # Where the tenant's name was taken, its people's names are.
+    mark = organisation.slug.removeprefix("acme")
+    people = {role: organisation.person(role, username=f"{_NAMES[role]}{mark}") for role in MemberRole}
+    people[MemberRole.TENANT_ADMIN] = organisation.person(*MemberRole, username=f"ada{mark}")
     with tenant_transaction(Role.STAFF, tenant=organisation.id):
         subject = Candidate.objects.get(id=asked["candidate"]).subject_id
     return Furnished(organisation, people, str(asked["candidate"]), str(subject))
