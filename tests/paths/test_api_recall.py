@@ -129,7 +129,7 @@ def test_c063_only_the_named_set_is_returned(ledger: Ledger) -> None:
     assert {item["subject"] for item in answer["context"]} == {"mira"}
     for nothing in (
         {"subject": "nobody"},
-        {"subject": "mira", "attributes": ["no_such"]},
+        {"subject": "mira", "attributes": ["tag"]},
         {"subject": "mira", "kinds": ["working"]},
     ):
         empty = asked(ledger, "Which city is Porto?", **nothing)

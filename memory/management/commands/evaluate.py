@@ -1,4 +1,7 @@
-"""`evaluate PART FOLDER`: how well a part of the system does on a folder of labelled data. Needs no database."""
+"""`evaluate PART FOLDER`: how well a part of the system does on a folder of labelled data.
+
+Detection and extraction need no database; retrieval loads a tenant of its own, and leaves it.
+"""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -9,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from memory.evaluation import detection, extraction
+from memory.evaluation import detection, extraction, retrieval
 from tenants.management.command import OperatorCommand
 
 
@@ -17,11 +20,11 @@ class Command(OperatorCommand):
     help = "Measure a part of the system on a folder of labelled data."
 
     def arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("part", choices=["detection", "extraction"])
+        parser.add_argument("part", choices=["detection", "extraction", "retrieval"])
         parser.add_argument(
             "folder",
             type=Path,
-            help="detection: holds rows.jsonl; extraction: schemas.jsonl and turns.jsonl (may be .gz)",
+            help="detection: holds rows.jsonl; extraction: schemas.jsonl and turns.jsonl; retrieval: turns and questions (.gz)",
         )
         parser.add_argument(
             "--show", action="store_true", help="show what was missed or a false alarm, which is content"
@@ -33,21 +36,52 @@ class Command(OperatorCommand):
             help="detection: an installed spaCy model that looks for names and places (by default MUNIMENT_NAMES_MODEL)",
         )
 
+        parser.add_argument(
+            "--limit", type=int, metavar="N", help="retrieval: the first N conversations of each corpus"
+        )
+
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
         folder, show = options["folder"], options["show"]
         named = settings.NAMES_MODEL if options["names_model"] is None else options["names_model"]
         try:
+            if options["part"] == "retrieval":
+                return retrieval.evaluate(folder, now=now, limit=options["limit"])
             if options["part"] == "extraction":
                 return extraction.evaluate(folder, show=show)
             return detection.evaluate(folder, show=show, names_model=named)
-        except (detection.RowsUnreadable, extraction.DialoguesUnreadable) as unreadable:
+        except (
+            detection.RowsUnreadable,
+            extraction.DialoguesUnreadable,
+            retrieval.ConversationsUnreadable,
+        ) as unreadable:
             raise CommandError(f"the folder cannot be evaluated: {unreadable}") from None
 
     def lines(self, outcome: Mapping[str, Any]) -> list[str]:
+        if "corpora" in outcome:
+            return _retrieval(outcome)
         lines = _extraction(outcome) if "by_source" in outcome else _detection(outcome)
         for sample in outcome.get("samples", ()):
             lines.append("  " + ", ".join(f"{name} {value!r}" for name, value in sample.items()))
         return lines
+
+
+def _retrieval(outcome: Mapping[str, Any]) -> list[str]:
+    lines = [f"{outcome['folder']}: recall@10 and hit@10, each beside the plain baseline's"]
+    for corpus in outcome["corpora"]:
+        found, plain, milliseconds = corpus["recall"], corpus["baseline"], corpus["milliseconds"]
+        lines.append(
+            f"{corpus['corpus']}: {corpus['turns']} turns of {corpus['conversations']} conversations; "
+            f"milliseconds a turn {milliseconds['turn']}, a question {milliseconds['question']}"
+        )
+        for category, of in found["by_category"].items():
+            beside = plain["by_category"][category]
+            lines.append(
+                f"  {category} ({of['questions']}): recall {of['recall_at_10']} / {beside['recall_at_10']}, "
+                f"hit {of['hit_at_10']} / {beside['hit_at_10']}"
+            )
+        if found["fresh_before_stale"] is not None:
+            lines.append(f"  fresh before stale: {found['fresh_before_stale']} / {plain['fresh_before_stale']}")
+    return lines
 
 
 def _detection(outcome: Mapping[str, Any]) -> list[str]:
