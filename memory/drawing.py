@@ -119,7 +119,7 @@ def hold(tenant: UUID, episode: UUID) -> State | None:
     return State(*found[0]) if found else None
 
 
-_SOURCE = """
+_SOURCE = f"""
 SELECT e.kind, e.role, e.subject_id, e.occurred_at, e.recorded_at, e.session_id, e.turn_id, e.tool_call_id, e.sensitivity,
   e.writer_kind, e.writer_id, x.clearance, x.trust, x.purposes,
   (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id),
@@ -129,14 +129,13 @@ SELECT e.kind, e.role, e.subject_id, e.occurred_at, e.recorded_at, e.session_id,
     WHEN e.restricted OR s.restricted THEN 'restricted_processing' END,
   coalesce(x.stated, e.sensitivity), e.quarantined,
   p.id, p.clear, p.sealed, k.wrapped, k.version, sp.id, sp.sealed, sk.wrapped, sk.version
-FROM memory_episode e
-  LEFT JOIN memory_extraction x ON x.tenant_id = e.tenant_id AND x.episode_id = e.id
-  JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
-  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
-  LEFT JOIN memory_subject s ON s.tenant_id = e.tenant_id AND s.id = e.subject_id
-  LEFT JOIN memory_payload sp ON sp.tenant_id = s.tenant_id AND sp.id = s.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = sp.tenant_id AND sk.id = sp.key_id
-WHERE e.tenant_id = %s::uuid AND e.id = %s::uuid
+FROM (SELECT %s::uuid AS tenant) t {rows.look_up("e", "memory_episode", "x.id = %s::uuid")} {
+    rows.look_up("x", "memory_extraction", "x.episode_id = e.id", outer=True)
+} {rows.look_up("p", "memory_payload", "x.id = e.payload_id")} {
+    rows.look_up("k", "tenants_subjectkey", "x.id = p.key_id", outer=True)
+} {rows.look_up("s", "memory_subject", "x.id = e.subject_id", outer=True)} {
+    rows.look_up("sp", "memory_payload", "x.id = s.payload_id", outer=True)
+} {rows.look_up("sk", "tenants_subjectkey", "x.id = sp.key_id", outer=True)}
 """
 
 

@@ -225,26 +225,33 @@ class _View:
     code: str | None = None
 
 
+_CONTENT = rows.look_up("sk", "tenants_subjectkey", "x.id = p.key_id", outer=True)
 # What holds now of the subject, as far as the episode's writer may see it.
-_HELD = """
+_HELD = f"""
 SELECT k.attribute_id, b.valid_from, f.id, f.sensitivity, p.id, p.clear, p.sealed, sk.wrapped, sk.version
-FROM memory_factkey k
-  JOIN memory_belief b ON b.tenant_id = k.tenant_id AND b.key_id = k.id AND b.believed_to IS NULL
-    AND coalesce(b.valid_to, 'infinity'::timestamptz) > clock_timestamp() AND b.valid_from <= clock_timestamp()
-  JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
-  JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
-WHERE k.tenant_id = %s::uuid AND k.subject_id = %s::uuid AND f.ended_at IS NULL AND f.redaction_state = 'none'
-  AND NOT f.restricted AND f.sensitivity <= %s AND (f.expires_at IS NULL OR f.expires_at > clock_timestamp())
-  AND (f.consent_ids IS NULL OR consent_stands(f.consent_ids))
+FROM (SELECT %s::uuid AS tenant) t {rows.look_up("k", "memory_factkey", "x.subject_id = %s::uuid")} {
+    rows.look_up(
+        "b",
+        "memory_belief",
+        "x.key_id = k.id AND x.believed_to IS NULL AND x.valid_from <= clock_timestamp()"
+        " AND coalesce(x.valid_to, 'infinity'::timestamptz) > clock_timestamp()",
+    )
+} {
+    rows.look_up(
+        "f",
+        "memory_fact",
+        "x.id = b.fact_id AND x.ended_at IS NULL AND x.redaction_state = 'none' AND NOT x.restricted"
+        " AND x.sensitivity <= %s AND (x.expires_at IS NULL OR x.expires_at > clock_timestamp())",
+    )
+} {rows.look_up("p", "memory_payload", "x.id = f.payload_id")} {_CONTENT}
+WHERE f.consent_ids IS NULL OR consent_stands(f.consent_ids)
 ORDER BY k.id, b.valid_from LIMIT 1000
 """
-_BEFORE = """
-SELECT e.role, e.occurred_at, p.id, p.clear, p.sealed, k.wrapped, k.version
-FROM (SELECT * FROM memory_episode y WHERE y.tenant_id = %(tenant)s::uuid AND y.subject_id = %(subject)s::uuid
-    ORDER BY y.id DESC LIMIT %(looked)s) e
-  JOIN memory_payload p ON p.tenant_id = e.tenant_id AND p.id = e.payload_id
-  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
+_BEFORE = f"""
+SELECT e.role, e.occurred_at, p.id, p.clear, p.sealed, sk.wrapped, sk.version
+FROM (SELECT %(tenant)s::uuid AS tenant) t
+  CROSS JOIN LATERAL (SELECT * FROM memory_episode y WHERE y.tenant_id = t.tenant AND y.subject_id = %(subject)s::uuid
+    ORDER BY y.id DESC LIMIT %(looked)s) e {rows.look_up("p", "memory_payload", "x.id = e.payload_id")} {_CONTENT}
 WHERE e.session_id = %(session)s AND e.kind = 'message' AND e.role IN ('user', 'assistant') AND e.id <> %(episode)s::uuid
   AND e.occurred_at <= %(at)s AND e.redaction_state = 'none' AND NOT e.restricted
   AND (e.expires_at IS NULL OR e.expires_at > clock_timestamp())
@@ -260,14 +267,13 @@ WHERE EXISTS (SELECT FROM memory_receipt r WHERE r.tenant_id = %(tenant)s::uuid 
   OR EXISTS (SELECT FROM memory_episode e WHERE e.tenant_id = %(tenant)s::uuid AND e.id = w.id)
 """
 # What was said on the strength of the episode before, taken back or not.
-_SAID = """
+_SAID = f"""
 SELECT k.attribute_id, p.id, p.clear, p.sealed, sk.wrapped, sk.version
-FROM memory_evidence e
-  JOIN memory_factkey k ON k.tenant_id = e.tenant_id AND k.id = e.key_id
-  JOIN memory_fact f ON f.tenant_id = e.tenant_id AND f.id = e.fact_id
-  JOIN memory_payload p ON p.tenant_id = f.tenant_id AND p.id = f.payload_id
-  LEFT JOIN tenants_subjectkey sk ON sk.tenant_id = p.tenant_id AND sk.id = p.key_id
-WHERE e.tenant_id = %s::uuid AND e.episode_id = %s::uuid
+FROM (SELECT %s::uuid AS tenant) t {rows.look_up("e", "memory_evidence", "x.episode_id = %s::uuid")} {
+    rows.look_up("k", "memory_factkey", "x.id = e.key_id")
+} {rows.look_up("f", "memory_fact", "x.id = e.fact_id")} {rows.look_up("p", "memory_payload", "x.id = f.payload_id")} {
+    _CONTENT
+}
 """
 _SERVED = """
 SELECT DISTINCT w.id FROM unnest(%(facts)s::uuid[]) AS w (id)
@@ -548,11 +554,12 @@ class Waiting:
     since: datetime | None
 
 
-_WAITING = """
-SELECT count(*), min(e.recorded_at) FROM memory_extraction x
-  JOIN memory_episode e ON e.tenant_id = x.tenant_id AND e.id = x.episode_id
-WHERE x.tenant_id = %s::uuid AND x.state = 'pending' AND x.subject_id = %s::uuid
-  AND (%s::text IS NULL OR e.session_id = %s::text)
+_WAITING = f"""
+SELECT count(*), min(e.recorded_at)
+FROM (SELECT %s::uuid AS tenant) t {
+    rows.look_up("d", "memory_extraction", "x.state = 'pending' AND x.subject_id = %s::uuid")
+} {rows.look_up("e", "memory_episode", "x.id = d.episode_id")}
+WHERE %s::text IS NULL OR e.session_id = %s::text
 """
 
 
