@@ -45,6 +45,7 @@ from policies.values import canonical_text
 from policies.vocabulary import Kind, Sensitivity, SourceKind
 from tenants.actors import Actor
 from tenants.errors import Forbidden, Missing
+from tenants.identity import first_id
 from tenants.isolation import Role, tenant_transaction
 
 _log = logging.getLogger("muniment.extraction")
@@ -53,7 +54,7 @@ _log = logging.getLogger("muniment.extraction")
 ATTEMPTS = 5
 #: The largest slice of attributes that one episode is held against, by name.
 MOST_ATTRIBUTES = 500
-#: Turns before the episode that explain it, among so many of the subject's newest episodes.
+#: Turns before the episode that explain it, among so many of the session's episodes.
 _MOST_BEFORE, _LOOKED_AT = 6, 12
 #: How long what was served to an agent counts as the source of the same value in a tool's answer to that agent.
 ECHO = timedelta(hours=1)
@@ -250,10 +251,10 @@ ORDER BY k.id, b.valid_from LIMIT 1000
 _BEFORE = f"""
 SELECT e.role, e.occurred_at, p.id, p.clear, p.sealed, sk.wrapped, sk.version
 FROM (SELECT %(tenant)s::uuid AS tenant) t
-  CROSS JOIN LATERAL (SELECT * FROM memory_episode y WHERE y.tenant_id = t.tenant AND y.subject_id = %(subject)s::uuid
-    ORDER BY y.id DESC LIMIT %(looked)s) e {rows.look_up("p", "memory_payload", "x.id = e.payload_id")} {_CONTENT}
-WHERE e.session_id = %(session)s AND e.kind = 'message' AND e.role IN ('user', 'assistant') AND e.id <> %(episode)s::uuid
-  AND e.occurred_at <= %(at)s AND e.redaction_state = 'none' AND NOT e.restricted
+  CROSS JOIN LATERAL (SELECT * FROM memory_episode y WHERE y.tenant_id = t.tenant AND y.session_id = %(session)s
+      AND y.occurred_at <= %(at)s ORDER BY y.occurred_at DESC, y.id DESC LIMIT %(looked)s) e {rows.look_up("p", "memory_payload", "x.id = e.payload_id")} {_CONTENT}
+WHERE e.subject_id = %(subject)s::uuid AND e.writer_id = %(writer)s::uuid AND e.kind = 'message'
+  AND e.role IN ('user', 'assistant') AND e.id <> %(episode)s::uuid AND e.redaction_state = 'none' AND NOT e.restricted
   AND (e.expires_at IS NULL OR e.expires_at > clock_timestamp())
   AND (e.consent_id IS NULL OR consent_stands(ARRAY[e.consent_id]))
 ORDER BY e.occurred_at DESC, e.id DESC LIMIT %(most)s
@@ -275,10 +276,11 @@ FROM (SELECT %s::uuid AS tenant) t {rows.look_up("e", "memory_evidence", "x.epis
     _CONTENT
 }
 """
+# Receipts are named in the order of time: of a tenant's only those of the time asked about are looked at.
 _SERVED = """
-SELECT DISTINCT w.id FROM unnest(%(facts)s::uuid[]) AS w (id)
-WHERE EXISTS (SELECT FROM memory_receipt r WHERE r.tenant_id = %(tenant)s::uuid AND r.fact_ids @> ARRAY[w.id]
-  AND r.actor_id = %(actor)s::uuid AND r.verdict IS NULL AND r.at BETWEEN %(at)s - %(echo)s AND %(at)s)
+SELECT r.fact_ids FROM memory_receipt r
+WHERE r.tenant_id = %(tenant)s::uuid AND r.id BETWEEN %(first)s::uuid AND %(last)s::uuid
+  AND r.fact_ids && %(facts)s::uuid[] AND r.actor_id = %(actor)s::uuid AND r.verdict IS NULL
 """
 
 
@@ -311,6 +313,7 @@ def _view(source: Source, in_force: Catalogue, *, new: bool = False) -> _View:
                     "tenant": tenant,
                     "subject": source.subject_id,
                     "session": source.session_id,
+                    "writer": source.writer.id,
                     "episode": source.id,
                     "at": source.occurred_at,
                     "looked": _LOOKED_AT,
@@ -444,10 +447,10 @@ def _echoes(view: _View, proposals: Sequence[Proposal]) -> set[UUID]:
         "tenant": source.writer.tenant,
         "facts": sorted(filter(None, repeated)),
         "actor": source.writer.id,
-        "at": source.recorded_at,
-        "echo": ECHO,
+        "first": first_id(source.recorded_at - ECHO),
+        "last": first_id(source.recorded_at + timedelta(seconds=1)),
     }
-    return {row[0] for row in rows.fetch(_SERVED, asked)}
+    return {fact for row in rows.fetch(_SERVED, asked) for fact in row[0]}
 
 
 def _named(proposed: _Proposed, proposal: Proposal) -> str:

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
-from memory import extracting, outbox
+from memory import drawing, extracting, outbox
 from memory.extraction import served
 from memory.extraction.protocol import AttributeSlice, EpisodeText, Evidence, ExtractionFailed, Proposal
 from tenants.isolation import Role, tenant_transaction
@@ -597,6 +597,42 @@ def test_c110_how_many_episodes_wait_is_told_by_subject_and_by_session(ledger: L
     assert (waiting(), waiting(session="s-0"), waiting(session="s-1")) == (3, 2, 1)
     settle_all(tenant)
     assert waiting() == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (drawing._SOURCE, "extraction_once"),
+        (drawing._LOCK, "extraction_once"),
+        (extracting._HELD, "factkey_"),
+        (extracting._BEFORE, "episode_in_session"),
+        (extracting._OURS, "memory_receipt_pkey"),
+        (extracting._SAID, "evidence_by_episode"),
+        (extracting._SERVED, "id >="),
+        (extracting._WAITING, "extraction_waiting"),
+    ],
+)
+def test_what_drawing_asks_goes_by_an_index_though_the_tables_are_young(
+    ledger: Ledger, superuser: Any, statement: str, index: str
+) -> None:
+    parameters = {
+        name: f"'{uuid4()}'::uuid" for name in ("tenant", "subject", "episode", "actor", "writer", "first", "last")
+    } | {
+        "session": "'s'", "at": "now()", "looked": "12", "most": "6",
+        "ids": "ARRAY[]::uuid[]", "facts": "ARRAY[]::uuid[]",
+    }  # fmt: skip
+    if "%(" in statement:
+        asked = statement % parameters
+    else:
+        asked = statement.replace("%s::uuid", f"'{uuid4()}'::uuid").replace("%s::text", "NULL::text")
+        asked = asked.replace("%s", "3")
+    with superuser.transaction(force_rollback=True):
+        for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material"):
+            superuser.execute(f"SET LOCAL {setting} = off")
+        superuser.execute("SET LOCAL join_collapse_limit = 1")
+        plan = "\n".join(row[0] for row in superuser.execute(f"EXPLAIN {asked}").fetchall())
+    assert index in plan, plan
+    assert "Seq Scan" not in plan, plan
 
 
 def test_what_a_policy_refuses_is_rejected_by_the_policys_reason(ledger: Ledger, tenant: Any) -> None:

@@ -16,7 +16,8 @@ from tenants.isolation import Role, tenant_transaction
 from tenants.registry import OPERATOR
 
 ATTRIBUTES = """[
-  {"name": "city", "schema": {"type": "string"}, "sensitivity": "internal", "basis": "contract", "conflict": "latest"},
+  {"name": "city", "schema": {"type": "string"}, "sensitivity": "internal", "basis": "contract", "conflict": "latest",
+   "description": "The city where a person lives", "cues": ["live in"]},
   {"name": "team", "schema": {"type": "string"}, "sensitivity": "internal", "basis": "contract", "cardinality": "multi"}
 ]"""
 
@@ -104,6 +105,33 @@ def test_a_read_takes_four_statements_in_one_round_trip_however_much_it_returns(
         assert (len(sent), trips) == (PINNED_READ, [PINNED_READ]), sent
 
 
+def test_an_episode_takes_a_fixed_number_of_statements_however_it_is_drawn_from(posts: Any) -> None:
+    def episode(turn: str, content: str = "I live in Turin.", **more: Any) -> int:
+        body = {
+            "kind": "message",
+            "role": "user",
+            "content": content,
+            "session_id": "s",
+            "turn_id": turn,
+            "subject": "mira",
+            "occurred_at": "2026-06-01T09:00:00Z",
+            **more,
+        }
+        return int(posts(body, "/api/v1/episodes/"))
+
+    episode("warm-up")
+    found = {
+        "no": episode("no", extract="no"),
+        "later": episode("later"),
+        "now, nothing said": episode("hello", "Hello!", extract="now"),
+        "now, one fact": episode("now", extract="now"),
+        "now, said again": episode("again", extract="now"),
+    }
+    assert found == PINNED_EPISODES
+
+
 #: With the answer: of each, two take the fact back as the agent may read it. "first" makes the subject as well.
 PINNED_WRITES = {"first": 10, "update": 9, "restated": 11, "late": 11}
 PINNED_READ = 4
+#: "later" leaves a row and an entry of the outbox; "now" takes what was drawn back as the agent may read it.
+PINNED_EPISODES = {"no": 11, "later": 13, "now, nothing said": 16, "now, one fact": 23, "now, said again": 27}
