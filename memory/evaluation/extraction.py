@@ -1,4 +1,4 @@
-"""What the pattern extractor finds in a folder of labelled dialogues: precision, recall, silence, and what it costs.
+"""What an extractor finds in a folder of labelled dialogues: precision, recall, silence, and what it costs.
 
 A folder holds `schemas.jsonl` (attribute, service, service_description, description, is_categorical, possible_values) and
 `turns.jsonl` (id "subject#turn", t, context, text, services, gold [{attribute, op, value, accept, where}]); both may be
@@ -11,15 +11,26 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
 from memory.extraction.checks import check
+from memory.extraction.model import Configuration, ModelExtractor, Use
 from memory.extraction.patterns import PatternExtractor
-from memory.extraction.protocol import AttributeSlice, EpisodeText, Proposal, Stored, Turn
+from memory.extraction.protocol import (
+    AttributeSlice,
+    EpisodeText,
+    ExtractionFailed,
+    Extractor,
+    Proposal,
+    Stored,
+    Turn,
+)
 from policies.definitions import AttributeDefinition, DefinitionRefused, definition
+from policies.vocabulary import Sensitivity
 
 SAMPLES = 40
 
@@ -164,8 +175,41 @@ def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 4) if whole else None
 
 
-def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
-    """Run the pattern extractor over every turn, with the attributes of the turn's services, and compare.
+@dataclass
+class Spending:
+    """A meter without bounds: what a model's questions about a folder came to."""
+
+    questions: Counter[str] = field(default_factory=Counter)
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: int = 0
+
+    def reserve(self, tokens: int, *, masked: int) -> None:
+        """Nothing is set aside."""
+
+    def settle(self, reserved: int, use: Use) -> None:
+        """Count one question."""
+        self.questions[use.outcome] += 1
+        self.tokens_in += use.tokens_in
+        self.tokens_out += use.tokens_out
+        self.cost += use.cost
+
+    def outcome(self) -> dict[str, Any]:
+        """Return what it came to: questions by outcome, tokens, and an estimate in US dollars (0: no price is known)."""
+        return {
+            "questions": dict(sorted(self.questions.items())),
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "dollars": round(self.cost / 1_000_000, 6),
+        }
+
+
+def evaluate(
+    folder: Path, *, show: bool = False, configuration: Configuration | None = None, limit: int | None = None
+) -> dict[str, Any]:
+    """Run an extractor over the turns (the first `limit` of them), with the attributes of their services, and compare.
+
+    Patterns, or the model of a configuration: to that, all of the folder's text is sent, credentials excepted.
 
     Each dialogue is read in its order. What the extractor proposed before counts as stored, as it would be in use, so
     that a value said again changes nothing; only `new` and `update` are compared.
@@ -175,9 +219,15 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
     - `silent_share`: the share of turns without gold in which something was proposed.
     - `by_source`: the same for each source, the part of an id before its colon.
     - `confidence`: for each bucket, how many were proposed and the share that was right.
+    - `model`, where one read: what it came to. Turns that it could not read count as turns without a proposal.
     """
     offered = attributes(folder)
-    extractor = PatternExtractor()
+    spending = Spending()
+    extractor: Extractor = (
+        PatternExtractor()
+        if configuration is None
+        else ModelExtractor(configuration, spending, ceiling=Sensitivity.RESTRICTED)
+    )
     whole = _Tally()
     sources: dict[str, _Tally] = {}
     buckets: Counter[int] = Counter()
@@ -187,7 +237,7 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
     samples: list[dict[str, Any]] = []
     stored: dict[str, Stored] = {}
     dialogue = None
-    for turn in turns(folder):
+    for turn in islice(turns(folder), limit):
         if turn.dialogue != dialogue:
             dialogue, stored = turn.dialogue, {}
         slices = [
@@ -195,16 +245,20 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
             for service, each in offered
             if service in turn.services
         ]
-        episode = EpisodeText("user", turn.text, turn.at, "subject", before=turn.before)
+        episode = EpisodeText("user", turn.text, turn.at, "subject", before=turn.before, sensitivity=Sensitivity.PUBLIC)
         begun = perf_counter()
-        checked = check(episode, slices, extractor.extract(episode, slices))
+        try:
+            proposals = extractor.extract(episode, slices)
+        except ExtractionFailed:
+            proposals = []
+        checked = check(episode, slices, proposals)
         times.append(perf_counter() - begun)
         rejected.update(checked.reasons())
         changes = [each for each in checked.accepted if each.change != "no_change"]
         hit: set[str] = set()
         right = 0
         for proposal in changes:
-            stored[proposal.attribute] = Stored(proposal.value, turn.at)
+            stored[proposal.attribute] = Stored(proposal.value, turn.at, Sensitivity.PUBLIC)
             sound = _right(proposal, turn.gold)
             right += sound
             bucket = min(int(proposal.confidence * 10), 9)
@@ -235,6 +289,8 @@ def evaluate(folder: Path, *, show: bool = False) -> dict[str, Any]:
             "p95": round(quantiles(times, n=20)[-1] * 1e3, 3) if len(times) > 1 else None,
         },
     }
+    if configuration is not None:
+        outcome["model"] = {"name": extractor.name, **spending.outcome()}
     if show:
         outcome["samples"] = samples
     return outcome

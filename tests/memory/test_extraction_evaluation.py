@@ -79,6 +79,39 @@ def test_the_command_prints_the_figures_at_the_top_level_and_needs_no_database(f
     assert "precision 0.5" in out.getvalue()
 
 
+def test_a_model_is_measured_by_the_same_figures_with_what_it_came_to(folder: Path, settings: Any):
+    pytest.importorskip("pydantic_ai", reason="needs the extra llm: make .dev-packages")
+    from memory.extraction.model import Configuration
+    from tests.model_server import answers, model_server, says
+
+    def reads(question: Any) -> Any:
+        said = {"evidence": "standard class", "attribute": "Ferry.class", "value": "standard"}
+        if "goodbye" in question.episode:
+            return answers(400)(question)
+        return says(*([said] if "standard class" in question.episode else []))(question)
+
+    out = StringIO()
+    with model_server(otherwise=reads) as server:
+        settings.MODEL_EXTRACTOR = Configuration(f"{server.url}#scripted")
+        call_command("evaluate", "extraction", str(folder), "--model", "--limit", "4", "--json", stdout=out)
+        outcome = json.loads(out.getvalue())
+        assert len(server.asked) == 4
+    assert (outcome["turns"], outcome["proposed"], outcome["right"]) == (4, 1, 1)
+    assert outcome["model"] == {
+        "name": "model/1:compatible:scripted",
+        "questions": {"answered": 3, "request_refused": 1},
+        "tokens_in": 360,
+        "tokens_out": 90,
+        "dollars": 0.0,
+    }
+
+
+def test_without_a_model_that_is_named_the_command_says_so(folder: Path, settings: Any):
+    settings.MODEL_EXTRACTOR = None
+    with pytest.raises(CommandError, match="MUNIMENT_EXTRACTOR_MODEL"):
+        call_command("evaluate", "extraction", str(folder), "--model")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [

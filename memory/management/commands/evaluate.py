@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from memory.evaluation import detection, extraction, retrieval
+from memory.extraction.model import HOW_TO_INSTALL, Configuration
 from tenants.management.command import OperatorCommand
 
 
@@ -37,7 +38,15 @@ class Command(OperatorCommand):
         )
 
         parser.add_argument(
-            "--limit", type=int, metavar="N", help="retrieval: the first N conversations of each corpus"
+            "--model",
+            action="store_true",
+            help="extraction: by the model of MUNIMENT_EXTRACTOR_MODEL, to which the folder's text is sent",
+        )
+        parser.add_argument(
+            "--limit",
+            type=int,
+            metavar="N",
+            help="retrieval: the first N conversations of each corpus; extraction: the first N turns",
         )
 
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -47,7 +56,8 @@ class Command(OperatorCommand):
             if options["part"] == "retrieval":
                 return retrieval.evaluate(folder, now=now, limit=options["limit"])
             if options["part"] == "extraction":
-                return extraction.evaluate(folder, show=show)
+                configuration = _model() if options["model"] else None
+                return extraction.evaluate(folder, show=show, configuration=configuration, limit=options["limit"])
             return detection.evaluate(folder, show=show, names_model=named)
         except (
             detection.RowsUnreadable,
@@ -82,6 +92,15 @@ def _retrieval(outcome: Mapping[str, Any]) -> list[str]:
         if found["fresh_before_stale"] is not None:
             lines.append(f"  fresh before stale: {found['fresh_before_stale']} / {plain['fresh_before_stale']}")
     return lines
+
+
+def _model() -> Configuration:
+    configuration: Configuration | None = settings.MODEL_EXTRACTOR
+    if configuration is None:
+        raise CommandError("no model is named: set MUNIMENT_EXTRACTOR_MODEL")
+    if not configuration.named.is_installed:
+        raise CommandError(HOW_TO_INSTALL)
+    return configuration
 
 
 def _detection(outcome: Mapping[str, Any]) -> list[str]:
@@ -130,4 +149,13 @@ def _extraction(outcome: Mapping[str, Any]) -> list[str]:
         ),
         f"  rejected: {', '.join(f'{reason} {number}' for reason, number in outcome['rejected'].items()) or 'none'}",
         f"  milliseconds a turn: median {outcome['milliseconds']['median']}, p95 {outcome['milliseconds']['p95']}",
+        *_spent(outcome.get("model")),
     ]
+
+
+def _spent(model: Mapping[str, Any] | None) -> list[str]:
+    if model is None:
+        return []
+    questions = ", ".join(f"{outcome} {number}" for outcome, number in model["questions"].items())
+    tokens = f"{model['tokens_in']} tokens in, {model['tokens_out']} out"
+    return [f"  {model['name']}: {questions or 'nothing asked'}; {tokens}, about {model['dollars']} dollars"]
