@@ -196,7 +196,7 @@ def test_every_sending_is_audited_by_numbers_and_refused_ones_are_not(tenant: Or
         asked.reserve(60, masked=2)
     ((kind, target, reason, numbers),) = worker_rows(
         tenant,
-        "SELECT target_kind, target_id, reason, numbers FROM tenants_auditevent WHERE action = 'episode.sent_to_model'",
+        "SELECT target_kind, target_id, reason, numbers::text FROM tenants_auditevent WHERE action = 'episode.sent_to_model'",
     )
     assert (kind, target, reason) == ("episode", episode, "compatible_scripted_7b")
     assert json.loads(numbers) == {"up_to": 1, "masked": 2, "tokens": 60}

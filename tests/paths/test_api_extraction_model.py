@@ -57,7 +57,7 @@ def internal(ledger: Ledger, content: Any = TEXT, **rest: Any) -> dict[str, Any]
 
 
 def audited(tenant: Any) -> list[dict[str, Any]]:
-    rows = worker_rows(tenant, "SELECT numbers FROM tenants_auditevent WHERE action = 'episode.sent_to_model'")
+    rows = worker_rows(tenant, "SELECT numbers::text FROM tenants_auditevent WHERE action = 'episode.sent_to_model'")
     return [json.loads(numbers) for (numbers,) in rows]
 
 
