@@ -141,7 +141,7 @@ def keep(
                 detected=rows.words(detected),
                 replaced=rows.Json(screened.replaced),
                 quarantined=quarantined,
-                mentioned_ids=rows.Uuids(tuple(mentioned)),
+                mentioned_ids=rows.Uuids(mentioned),
             )
         ],
     )

@@ -72,8 +72,8 @@ def look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> s
 
 
 #: What an array column is given.
-Uuids = NewType("Uuids", tuple[UUID, ...])
-Words = NewType("Words", tuple[str, ...])
+Uuids = NewType("Uuids", list[UUID])
+Words = NewType("Words", list[str])
 Longs = NewType("Longs", list[int])
 Shorts = NewType("Shorts", list[int])
 #: What a JSON column is given.
@@ -82,7 +82,7 @@ Json = NewType("Json", object)
 
 def uuids(values: Iterable[UUID] | None) -> Uuids | None:
     """Return what an array of ids is given, or None."""
-    return None if values is None else Uuids(tuple(values))
+    return None if values is None else Uuids(list(values))
 
 
 def consents_of(fact: FactState) -> Uuids | None:
@@ -92,7 +92,7 @@ def consents_of(fact: FactState) -> Uuids | None:
 
 def words(values: Iterable[str]) -> Words:
     """Return what an array of codes is given."""
-    return Words(tuple(values))
+    return Words(list(values))
 
 
 def longs(values: Iterable[int]) -> Longs:
