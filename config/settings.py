@@ -92,6 +92,13 @@ MODEL_EXTRACTOR = ENVIRONMENT.extractor()
 FACTS_BY_VERSION = "memory.sight.facts_by_version"
 #: The spaCy model by which detection looks for names too; a process does not start with one that is not there.
 NAMES_MODEL = ENVIRONMENT.names()
+# Which codes of second factors were used, and how many were tried: shared by the processes of a host, and by nothing else.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "LOCATION": str(ENVIRONMENT.home / "cache"),
+    }
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"

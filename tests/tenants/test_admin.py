@@ -203,6 +203,12 @@ def test_pages_carry_a_strict_policy_and_are_kept_nowhere(database: Any) -> None
     assert "script-src 'self'" in answer["Content-Security-Policy"]
     assert "no-store" in answer["Cache-Control"]
     assert answer["X-Frame-Options"] == "DENY"
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["Referrer-Policy"] == "same-origin"
+    policy = dict(each.strip().partition(" ")[::2] for each in answer["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == policy["script-src-attr"] == policy["object-src"] == policy["base-uri"] == "'none'"
+    assert "'unsafe-inline'" not in policy["script-src"]
+    assert "http" not in answer["Content-Security-Policy"]
 
 
 def verified(organisation: Any) -> list[AuditEvent]:

@@ -227,3 +227,12 @@ def test_doctor_says_whether_everybody_is_asked_for_one(enrolled: Enrolled, monk
     assert (found.ok, found.name) == (None, "second factor")
     assert "MUNIMENT_REQUIRE_MFA" in found.mend
     assert second_factor(required=True).ok is True
+
+
+def test_used_codes_and_tries_are_known_to_every_process_of_the_host() -> None:
+    from django.core.cache import cache
+
+    assert "filebased" in settings.CACHES["default"]["BACKEND"]
+    assert cache.add("once", "y", timeout=5)
+    assert not cache.add("once", "y", timeout=5)
+    cache.delete("once")
