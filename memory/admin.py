@@ -198,11 +198,15 @@ class SubjectAdmin(MetadataAdmin):
 class EpisodeAdmin(MetadataAdmin):
     """Raw input, without its text."""
 
-    list_display = ("__str__", "kind", "text_masked", _SUBJECT, sensitivity_word, kept_until, instant("recorded_at"))
+    list_display = (
+        *("__str__", "kind", "text_masked", _SUBJECT, sensitivity_word, kept_until, instant("recorded_at")),
+        yes("quarantined"),
+    )
     list_filter = (one_of("kind", words("message", "tool_result", "event")), _BY_CLASS)
     fields: Sequence[Any] = (
         *("id", "kind", "role", "text_masked", _SUBJECT, "session_id", "turn_id", "tool_call_id", writer),
         *(instant("occurred_at"), instant("recorded_at"), _CONSENT, "extraction", _POLICY, *_GOVERNED),
+        *("detected", "replaced", yes("quarantined")),
     )
 
     @admin.display(description="text")
@@ -337,6 +341,7 @@ class EvidenceAdmin(MetadataAdmin):
         ),
         *("source", "quote_masked", link_to("memory_episode", "episode_id"), "turn_id", "tool_call_id", _CONSENT),
         *(writer, "trust", "rank", yes("confirmed"), "confidence", yes("imported"), "extractor", instant("written_at")),
+        "detected",
         *(link_to("memory_evidence", "corrects_id"), _RULES, _POLICY, *_GOVERNED),
         *("standing", instant("retracted_at"), "retraction_reason"),
     )
@@ -372,6 +377,7 @@ _REASONS = {
     "conflict_for_review": "Another value starts at the same instant; conflicts of this attribute go to a person.",
     "confirmed_by_a_person": "It would take back what a person confirmed.",
     "class_raised": "Detection raised its class.",
+    "quarantined": "What is said, or the episode that it is drawn from, speaks to the agent.",
     "weak_signal": "The agent was less than half sure.",
     "unknown_attribute": "Nobody has defined an attribute of the name that it gives.",
     "inferred_restricted": "It was inferred, and it is of the class restricted.",

@@ -230,7 +230,7 @@ def _identifiers(text: str, findings: Iterable[Finding]) -> list[str]:
 # who is named ---------------------------------------------------------------------------------------------------------
 
 #: So many names are looked up for one episode, and so much of its text is read for them.
-MOST_NAMES = 512
+MOST_NAMES = 400
 _READ = 65_536
 _WORD = re.compile(r"[^\W_](?:[\w.@+'\u2019\-]*[^\W_])?")
 

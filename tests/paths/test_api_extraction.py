@@ -435,6 +435,15 @@ def test_c100_text_from_instructions_is_never_a_candidate(ledger: Ledger, instal
     assert sent(ledger, "I live in Turin.", role="system")["extraction"]["code"] == "not_said_by_subject"
 
 
+def test_c113_no_extractor_reads_a_credential(ledger: Ledger, tenant: Any, install: Any) -> None:
+    reader = install(Proposes(("city", "Turin", "I live in Turin")))
+    for how in ("now", "later"):
+        kept = sent(ledger, "I live in Turin, and my password is hunter2!Zx9Qk.", extract=how)
+        assert kept["replaced"] == {"password": 1}
+        settle_all(tenant)
+    assert [each.content for each in reader.seen] == ["I live in Turin, and my password is ‹CREDENTIAL›."] * 2
+
+
 @pytest.mark.parametrize("role", ["assistant", "system", "tool"])
 def test_c101_c102_what_the_assistant_says_is_never_said_by_the_subject(
     ledger: Ledger, tenant: Any, install: Any, role: str
