@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from policies.detection import Group, detect
 from policies.identifiers import looks_like_identifier
 from policies.values import ValueRefused, canonical_text, clean_text
 from policies.vocabulary import Basis, Kind, Sensitivity, SourceKind
@@ -106,7 +107,15 @@ def _chosen_id(value: Any) -> str:
     # Ids that agents choose stand in metadata, so they may not be somebody's address, number or card.
     if looks_like_identifier(text) is not None:
         raise _refuse("personal_identifier")
+    if detect(text, omit=_NO_KEY):
+        raise _refuse("credential")
     return text
+
+
+#: Of an id only the keys and tokens that their issuers' shapes tell are refused: `pin1234` is an ordinary id.
+_NO_KEY = frozenset(
+    {*(group for group in Group if group is not Group.CREDENTIAL), "password", "secret", "pin", "authorization"}
+)
 
 
 def consent_ref(text: str) -> str:

@@ -150,6 +150,18 @@ def test_a_subjects_names_may_be_no_credential(ledger: Ledger) -> None:
     assert (refused.status_code, refused.json()["errors"]) == (422, [{"path": "subject", "code": "credential"}])
 
 
+@pytest.mark.parametrize("secret", [AWS_KEY, TOKEN])
+def test_an_id_that_an_agent_chooses_may_be_no_key(ledger: Ledger, secret: str) -> None:
+    refused = ledger.post("/facts/", saying("mira", "tag", "x", provenance={"turn_id": secret}))
+    assert (refused.status_code, refused.json()["errors"]) == (
+        400,
+        [{"path": "provenance.turn_id", "code": "credential"}],
+    )
+    refused = ledger.post("/episodes/", episode("x", session_id=f"s-{secret}"))
+    assert secret not in refused.content.decode()
+    assert ledger.said("mira", "tag", "x", provenance={"turn_id": "pin1234 password: hunter2"})["change"] == "new"
+
+
 # episodes -------------------------------------------------------------------------------------------------------------
 
 
