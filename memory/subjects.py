@@ -69,10 +69,12 @@ FROM locked l
 
 # The same for one name: one lock has no order to keep.
 _FIND_ONE = """
-SELECT i.digest, s.id, s.key_id, k.wrapped, k.version
+SELECT n.digest, s.id, s.key_id, k.wrapped, k.version
 FROM (SELECT i.digest, i.subject_id FROM memory_subjectidentifier i
     WHERE i.tenant_id = %(tenant)s::uuid AND i.digest = %(digest)s::bytea OFFSET 0) i
   JOIN memory_subject s ON s.tenant_id = %(tenant)s::uuid AND s.id = i.subject_id
+  CROSS JOIN LATERAL (SELECT n.digest FROM memory_subjectidentifier n
+    WHERE n.tenant_id = %(tenant)s::uuid AND n.subject_id = s.id OFFSET 0) n
   CROSS JOIN LATERAL (SELECT k.wrapped, k.version FROM tenants_subjectkey k
     WHERE k.tenant_id = %(tenant)s::uuid AND k.id = s.key_id OFFSET 0) k
 FOR KEY SHARE OF s

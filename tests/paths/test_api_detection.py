@@ -157,7 +157,8 @@ def test_an_id_that_an_agent_chooses_may_be_no_key(ledger: Ledger, secret: str) 
         400,
         [{"path": "provenance.turn_id", "code": "credential"}],
     )
-    refused = ledger.post("/episodes/", episode("x", session_id=f"s-{secret}"))
+    refused = ledger.post("/episodes/", episode("x", session_id=f"s {secret}"))
+    assert refused.status_code == 400
     assert secret not in refused.content.decode()
     assert ledger.said("mira", "tag", "x", provenance={"turn_id": "pin1234 password: hunter2"})["change"] == "new"
 
