@@ -32,8 +32,8 @@ CHUNK = 200
 #: Entries of topics with transactions of their own that are taken at once, and for how long they are.
 APART = 10
 TAKEN_FOR = timedelta(minutes=10)
-#: No further one is begun after this: with the longest of them it stays below what a task may take.
-_APART_SECONDS = 40.0
+#: No further one is begun after this: with a drain's own time and the longest of them it stays below a task's limit.
+_APART_SECONDS = 12.0
 ATTEMPTS = 8
 _LONGEST_WAIT_SECONDS = 600
 KEPT_AFTER_DONE = timedelta(days=1)
