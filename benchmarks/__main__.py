@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import figures, in_process, over_http, volume
+from benchmarks import figures, in_process, over_http, recalling, volume
 from benchmarks.figures import Figure
 from benchmarks.ground import Ground, ground
 from benchmarks.partner import PartnerFailed
@@ -24,6 +24,7 @@ MEASURES: dict[str, Callable[[Ground, Size], list[Figure]]] = {
     "writes": in_process.writes,
     "time": in_process.where_the_time_goes,
     "http": over_http.all_of_it,
+    "recall": recalling.recall,
     "late": volume.late,
     "batches": volume.batches,
     "large": volume.large,

@@ -84,6 +84,12 @@ class Doors:
         page = recall.facts(self.actor, subject=f"seeded-{number // 20}", attribute=f"attribute_{number % 20}")
         assert len(page.results) == 1
 
+    def ask(self, number: int, episodes: int, of_one: bool) -> None:
+        """Recall by question."""
+        from benchmarks import talk
+
+        talk.ask(self.actor, number, episodes=episodes, of_one=of_one)
+
     def _write(self, bodies: Sequence[dict[str, Any]], *, batch: bool = False) -> None:
         parsed = [parse(FactBody, body) for body in bodies]
         with tenant_transaction(Role.WRITER, tenant=self.actor.tenant, clearance=3, actor=self.actor.id):
@@ -191,6 +197,11 @@ def main() -> None:
 
             assert doors is not None
             answer = seed(doors.actor, **asked)
+        elif name == "seed_talk":
+            from benchmarks import talk
+
+            assert doors is not None
+            answer = talk.seed(doors.actor, **asked)
         elif name == "statements":
             answer = statements(getattr(doors, asked["of"]), numbers)
         else:

@@ -25,7 +25,7 @@ _GROWN = 10
 _MOST_COMMON = 5_000
 
 _COLUMNS = """
-SELECT w.kind, w.target, w.subject, p.id, w.at, p.sensitivity, p.expires_at, p.consent_ids::text, p.purpose, p.clear, p.sealed,
+SELECT w.kind, w.target, w.subject, p.id, w.at, p.sensitivity, p.expires_at, p.consent_ids, p.purpose, p.clear, p.sealed,
   sk.wrapped, sk.version
 FROM {source}
   CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = w.payload
@@ -75,7 +75,7 @@ def _text(tenant: UUID, row: Sequence[Any]) -> Text:
         row
     )
     text = opened(tenant, payload, purpose, clear, sealed, wrapped, version)
-    return Text(kind, target, subject, payload, at, text, sensitivity, expires_at, consents)
+    return Text(kind, target, subject, payload, at, text, sensitivity, expires_at, rows.uuids(consents))
 
 
 # making an index ------------------------------------------------------------------------------------------------------

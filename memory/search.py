@@ -134,7 +134,7 @@ def find(tenant: UUID, question: Sequence[str], *, subject: UUID | None, kinds: 
     whole, own = _scopes(tenant, subject)
     tokens, _ = keyring().blinded(tenant, [whole, own, *(word.encode() for word in asked)])
     scope, tokens = (tokens[0] if subject is None else tokens[1]), tokens[2:]
-    wanted = rows.words(kinds)
+    wanted = list(kinds)
     state, extents = rows.fetch_all([(_STATE, [tenant]), (_EXTENT, [scope, wanted, SMALL])])
     entries, length = extents[0]
     frequencies: dict[int, int] = {}
