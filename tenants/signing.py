@@ -13,7 +13,7 @@ from uuid import UUID
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.forms import ReauthenticateForm
-from allauth.core import context
+from allauth.core import context, ratelimit
 from allauth.core.exceptions import ReauthenticationRequired
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm
@@ -97,14 +97,22 @@ def require_recent(session: MutableMapping[str, Any], now: datetime) -> None:
 
 
 class SignIn(AuthenticationForm):
-    """The first step: name and password. Failures are audited; a sign-in is audited when its last step is done."""
+    """The first step: name and password. Failures are audited; a sign-in is audited when its last step is done.
+
+    After ten failures in five minutes a name is not looked at until they have passed, whether anybody has it or not.
+    """
 
     def clean(self) -> dict[str, Any]:
+        # A digest: what was typed as a name may be a password, and is kept nowhere.
+        tried = hashlib.sha256(str(self.cleaned_data.get("username", "")).casefold().encode()).hexdigest()
         try:
+            if not ratelimit.consume(self.request, action="login_failed", key=tried):
+                raise ValidationError("Too many failed sign-ins. Try again in a few minutes.")
             cleaned: dict[str, Any] = super().clean()
         except ValidationError:
             record_failure(datetime.now(UTC))
             raise
+        ratelimit.clear(self.request, action="login_failed", key=tried)
         return cleaned
 
 

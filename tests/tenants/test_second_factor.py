@@ -122,6 +122,18 @@ def test_guessing_codes_is_stopped_and_audited(enrolled: Enrolled) -> None:
     assert client.post("/admin/login/code/", {"code": enrolled.code()}).status_code == 200
 
 
+def test_guessing_passwords_is_stopped_for_a_name_and_for_no_other(person: Person, tenant: Any, clock: Any) -> None:
+    for _ in range(10):
+        Client().post(LOGIN, {"username": person.username, "password": "wrong-wrong-wrong"})
+    right = {"username": person.username, "password": person.password}
+    page = Client().post(LOGIN, right)
+    assert page.status_code == 200
+    assert "Too many failed sign-ins" in page.content.decode()
+    tenant.person(MemberRole.AUDITOR).signed_in()
+    clock.shift(6 * 60)
+    assert Client().post(LOGIN, right).status_code == 302
+
+
 def test_what_proves_it_is_sealed_and_no_other_role_reads_it(enrolled: Enrolled, owner: Any) -> None:
     with tenant_transaction(Role.FRONT, tenant=None):
         rows = list(Authenticator.objects.filter(user_id=enrolled.person.actor.id))
