@@ -44,7 +44,7 @@ def test_the_value_that_already_holds_is_one_more_piece_of_evidence(doors: Doors
     again = doors.say("city", "Rome", 2, confidence=0.5)
     assert (again.change, again.status, again.fact) == ("no_change", 200, first.fact)
     (found,) = doors.page().results
-    assert (found["evidence_count"], found["confidence"], found["valid_from"]) == (2, 0.8, day(1))
+    assert (found["evidence_count"], found["confidence"], found["valid_from"]) == (2, 0.6, day(1))
 
 
 def test_what_comes_late_and_earlier_than_everything_leaves_the_current_value_alone(doors: Doors) -> None:
