@@ -218,7 +218,11 @@ def test_every_acknowledged_write_is_there_once_though_processes_are_killed_at_r
         ).fetchone()
         assert audited == (len(answered), len(answered))
         _until(lambda: _outbox_is_done(session), 60)
-        unchecked = session.execute("SELECT count(*) FROM memory_factkey WHERE checked_act_no <> act_no").fetchone()
+        # By the acts that stand: an act that was foreseen and then waited for a person leaves a number behind, and no work.
+        unchecked = session.execute(
+            "SELECT count(*) FROM memory_factkey k WHERE EXISTS (SELECT FROM memory_evidence e"
+            " WHERE e.tenant_id = k.tenant_id AND e.key_id = k.id AND e.act_no > k.checked_act_no)"
+        ).fetchone()
         assert unchecked == (0,)
     verified = subprocess.run(
         [sys.executable, "-W", "ignore", "manage.py", "audit", "verify", "--json"],
