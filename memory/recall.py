@@ -40,12 +40,23 @@ _STANDS: dict[bool, str] = {
     True: "e2.recorded_at <= t.known_at AND (e2.retracted_at IS NULL OR e2.retracted_at > t.known_at)",
 }
 
-_SUBJECT = look_up("i", "memory_subjectidentifier", "x.digest = %(digest)s::bytea") + look_up(
-    "s", "memory_subject", "x.id = i.subject_id AND NOT x.restricted"
+_NAMED_SUBJECT, _NAMED_ATTRIBUTE = "x.id, x.payload_id", "x.id, x.name"
+_KEY = "x.id, x.subject_id, x.attribute_id"
+_BELIEF = "x.fact_id, x.valid_from, x.valid_to, x.believed_from, x.believed_to, x.key_id, x.chain_no, x.evidence_id"
+_FACT = (
+    "x.id, x.confidence, x.confirmed, x.sensitivity, x.basis, x.expires_at, x.redaction_state, x.redaction_fields,"
+    " x.evidence_count, x.attribute_version_id, x.payload_id"
 )
-_ANY_SUBJECT = look_up("s", "memory_subject", "x.id = k.subject_id AND NOT x.restricted")
-_ATTRIBUTE = look_up("a", "policies_attribute", "x.name = %(attribute)s::text")
-_ANY_ATTRIBUTE = look_up("a", "policies_attribute", "x.id = k.attribute_id")
+_SAYING = (
+    "x.id, x.source, x.turn_id, x.tool_call_id, x.writer_kind, x.writer_id, x.written_at, x.episode_id, x.consent_id,"
+    " x.detected"
+)
+_SUBJECT = look_up("i", "memory_subjectidentifier", "x.digest = %(digest)s::bytea", columns="x.subject_id") + look_up(
+    "s", "memory_subject", "x.id = i.subject_id AND NOT x.restricted", columns=_NAMED_SUBJECT
+)
+_ANY_SUBJECT = look_up("s", "memory_subject", "x.id = k.subject_id AND NOT x.restricted", columns=_NAMED_SUBJECT)
+_ATTRIBUTE = look_up("a", "policies_attribute", "x.name = %(attribute)s::text", columns=_NAMED_ATTRIBUTE)
+_ANY_ATTRIBUTE = look_up("a", "policies_attribute", "x.id = k.attribute_id", columns=_NAMED_ATTRIBUTE)
 
 # Of a hidden fact the version that it was written under is hidden too: it is counted as what its attribute is now.
 _KIND_NOW = (
@@ -61,12 +72,17 @@ _NAMED = (
 #: How a read finds its keys, in execution order: by subject and attribute, subject, attribute, or neither.
 _SCOPES: dict[tuple[bool, bool], tuple[str, str]] = {
     (True, True): (
-        _SUBJECT + _ATTRIBUTE + look_up("k", "memory_factkey", "x.subject_id = s.id AND x.attribute_id = a.id{after}"),
+        _SUBJECT
+        + _ATTRIBUTE
+        + look_up("k", "memory_factkey", "x.subject_id = s.id AND x.attribute_id = a.id{after}", columns=_KEY),
         "",
     ),
-    (True, False): (_SUBJECT + look_up("k", "memory_factkey", "x.subject_id = s.id{after}"), _ANY_ATTRIBUTE),
+    (True, False): (
+        _SUBJECT + look_up("k", "memory_factkey", "x.subject_id = s.id{after}", columns=_KEY),
+        _ANY_ATTRIBUTE,
+    ),
     (False, True): (
-        _ATTRIBUTE + look_up("k", "memory_factkey", "x.attribute_id = a.id{after}") + _ANY_SUBJECT,
+        _ATTRIBUTE + look_up("k", "memory_factkey", "x.attribute_id = a.id{after}", columns=_KEY) + _ANY_SUBJECT,
         "",
     ),
     (False, False): ("\n  JOIN memory_factkey k ON k.tenant_id = t.tenant{after_k}" + _ANY_SUBJECT, _ANY_ATTRIBUTE),
@@ -90,18 +106,20 @@ _FACT_COLUMNS = """
         AND {stands} ORDER BY e2.id DESC LIMIT {named}) AS evidence,
   CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld, e.detected"""
 _FACT_JOINS = (
-    look_up("f", "memory_fact", "x.id = b.fact_id", outer=True)
-    + look_up("v", "policies_attributeversion", "x.id = f.attribute_version_id", outer=True)
-    + look_up("p", "memory_payload", "x.id = f.payload_id", outer=True)
-    + look_up("sk", "tenants_subjectkey", "x.id = p.key_id", outer=True)
+    look_up("f", "memory_fact", "x.id = b.fact_id", columns=_FACT, outer=True)
+    + look_up(
+        "v", "policies_attributeversion", "x.id = f.attribute_version_id", columns="x.number, x.definition", outer=True
+    )
+    + look_up("p", "memory_payload", "x.id = f.payload_id", columns="x.id, x.clear, x.sealed, x.key_id", outer=True)
+    + look_up("sk", "tenants_subjectkey", "x.id = p.key_id", columns="x.wrapped, x.version", outer=True)
     # The evidence that opened the stretch; where that is hidden from the reader, another that keeps the fact.
-    + "\n  LEFT JOIN LATERAL (SELECT * FROM ((SELECT * FROM memory_evidence x WHERE x.tenant_id = t.tenant"
-    " AND x.id = b.evidence_id OFFSET 0) UNION ALL (SELECT * FROM memory_evidence x WHERE x.tenant_id = t.tenant"
+    + f"\n  LEFT JOIN LATERAL (SELECT * FROM ((SELECT {_SAYING} FROM memory_evidence x WHERE x.tenant_id = t.tenant"
+    f" AND x.id = b.evidence_id OFFSET 0) UNION ALL (SELECT {_SAYING} FROM memory_evidence x WHERE x.tenant_id = t.tenant"
     " AND x.fact_id = b.fact_id AND x.retracted_at IS NULL AND NOT x.is_end ORDER BY x.id DESC LIMIT 1)) y LIMIT 1) e ON true"
 )
-_NAMES = look_up("sp", "memory_payload", "x.id = s.payload_id", outer=True) + look_up(
-    "ssk", "tenants_subjectkey", "x.id = sp.key_id", outer=True
-)
+_NAMES = look_up(
+    "sp", "memory_payload", "x.id = s.payload_id", columns="x.id, x.sealed, x.key_id", outer=True
+) + look_up("ssk", "tenants_subjectkey", "x.id = sp.key_id", columns="x.wrapped, x.version", outer=True)
 _NAME_COLUMNS = ", sp.id AS name_id, sp.sealed AS name_sealed, ssk.wrapped AS name_wrapped, ssk.version AS name_version"
 
 _LEAVE = """
@@ -149,7 +167,7 @@ WITH t AS MATERIALIZED (
     coalesce(%(known_at)s::timestamptz, statement_timestamp()) AS known_at
 ), answer AS MATERIALIZED (
 SELECT {columns}{"" if subject else _NAME_COLUMNS}
-FROM t{keys}{look_up("b", "memory_belief", f"x.key_id = k.id AND {believed} AND {_NOW_VALID}{by_end}")}{rest}{_FACT_JOINS}{names}
+FROM t{keys}{look_up("b", "memory_belief", f"x.key_id = k.id AND {believed} AND {_NOW_VALID}{by_end}", columns=_BELIEF)}{rest}{_FACT_JOINS}{names}
 WHERE {" AND ".join(conditions)}
 ORDER BY k.id, b.fact_id
 LIMIT %(limit)s::int
@@ -410,9 +428,9 @@ _BY_ID_COLUMNS = _FACT_COLUMNS.format(
 _BY_ID = f"""
 WITH t AS MATERIALIZED (SELECT %(tenant)s::uuid AS tenant, statement_timestamp() AS valid_at, statement_timestamp() AS known_at)
 SELECT t.valid_at, t.known_at, {_BY_ID_COLUMNS}{_NAME_COLUMNS}
-FROM t CROSS JOIN unnest(%(ids)s::uuid[]) AS w (id){look_up("wanted", "memory_fact", "x.id = w.id")}{
-    look_up("k", "memory_factkey", "x.id = wanted.key_id")
-}{_ANY_SUBJECT}{_ANY_ATTRIBUTE}
+FROM t CROSS JOIN unnest(%(ids)s::uuid[]) AS w (id){
+    look_up("wanted", "memory_fact", "x.id = w.id", columns="x.id, x.key_id")
+}{look_up("k", "memory_factkey", "x.id = wanted.key_id", columns=_KEY)}{_ANY_SUBJECT}{_ANY_ATTRIBUTE}
   CROSS JOIN LATERAL (
     SELECT * FROM memory_belief b WHERE b.tenant_id = t.tenant AND b.fact_id = wanted.id
     ORDER BY b.believed_to IS NULL DESC,

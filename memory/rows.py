@@ -57,16 +57,17 @@ def execute(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> None:
         cursor.execute(sql, parameters)  # type: ignore[arg-type]
 
 
-def look_up(alias: str, table: str, condition: str, *, outer: bool = False) -> str:
+def look_up(alias: str, table: str, condition: str, *, columns: str = "*", outer: bool = False) -> str:
     """Return one step of a door's join: rows of `table` in the tenant `t.tenant` by a full key, under the alias.
 
     Each is a lateral sub-select that stays one (OFFSET 0), so that the planner can only go by that key: with the
     statistics of a young table it would otherwise find a scan of the whole tenant just as good, and a cached plan keeps
-    it. Joins that are written out in the doors' statements have the same shape for the same reason.
+    it. Joins that are written out in the doors' statements have the same shape for the same reason. `columns` names those
+    that are needed: every other one is still set up at each execution.
     """
     join = "LEFT JOIN LATERAL" if outer else "CROSS JOIN LATERAL"
     return (
-        f"\n  {join} (SELECT * FROM {table} x WHERE x.tenant_id = t.tenant AND {condition} OFFSET 0) {alias}"
+        f"\n  {join} (SELECT {columns} FROM {table} x WHERE x.tenant_id = t.tenant AND {condition} OFFSET 0) {alias}"
         f"{' ON true' if outer else ''}"
     )
 
