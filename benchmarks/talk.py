@@ -35,10 +35,11 @@ def text(number: int) -> str:
     return " ".join(chosen.choices(_VOCABULARY, cum_weights=_WEIGHTS, k=chosen.randint(20, 60)))
 
 
-def question(number: int, episodes: int) -> str:
-    """Return a question that one of the episodes answers: five words of it, as they come."""
+def question(number: int, episodes: int) -> tuple[str, str]:
+    """Return a question that one of the episodes answers, five words of it as they come, and who said it."""
     chosen = random.Random(-number - 1)
-    return "What about " + " ".join(chosen.sample(text(chosen.randrange(episodes)).split(), 5)) + "?"
+    episode = chosen.randrange(episodes)
+    return "What about " + " ".join(chosen.sample(text(episode).split(), 5)) + "?", f"speaker-{episode % SPEAKERS}"
 
 
 def seed(actor: Actor, *, episodes: int, url: str) -> dict[str, int]:
@@ -113,9 +114,10 @@ def _chunk(
 
 def ask(actor: Actor, number: int, *, episodes: int, of_one: bool) -> None:
     """Recall what answers a question, of one speaker or of everybody, as a face does."""
-    body: dict[str, Any] = {"question": question(number, episodes), "purpose": "support", "budget_tokens": 1_000}
+    asked, speaker = question(number, episodes)
+    body: dict[str, Any] = {"question": asked, "purpose": "support", "budget_tokens": 1_000}
     if of_one:
-        body["subject"] = f"speaker-{number % SPEAKERS}"
+        body["subject"] = speaker
     now = datetime.now(UTC)
     with tenant_transaction(Role.AGENT, tenant=actor.tenant, clearance=3, actor=actor.id, durable=False):
         answer = context.recalled(actor, parse(RecallBody, body), now=now)

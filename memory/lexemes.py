@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 import Stemmer
 
 #: Moves with every change of the rules below.
-FORMAT = 1
+FORMAT = 2
 SIMPLE = "simple"
 LONGEST = 40
 #: Of one text no more distinct words are kept, the most frequent first: a book is found by what it speaks of.

@@ -311,7 +311,7 @@ class Receipt(Named):
 class SearchEntry(Named):
     """What a payload is found by: its lexemes as HMACs under the tenant's key. Falls with its payload; can be made again.
 
-    `tokens` also holds one that stands for the subject, with a count of 0: a look-up within a subject is one of the same
+    `tokens` also holds those that stand for tenant, subject and kind, with a count of 0: a look-up within them is one of the same
     index. Whether it may be shown follows its payload.
     """
 

@@ -25,7 +25,7 @@ Kind = Literal["episode", "value", "name"]
 #: Of what is found so much is weighed; whatever is more is the older.
 MOST_WEIGHED = 20_000
 #: A lexeme in more entries than this is common: it weighs what is found, and alone finds nothing in a large tenant.
-COMMON_FROM = 1_000
+COMMON_FROM = 400
 #: Where the rarer lexemes found so much, the common ones only weigh it.
 ENOUGH = 200
 #: A scope of no more entries is looked at in whole.
@@ -68,7 +68,7 @@ def entries_of(tenant: UUID, texts: Sequence[Text]) -> list[SearchEntryRow]:
     ring, made = keyring(), []
     for text in texts:
         counted = lexemes.counted(text.text, language())
-        scopes = _scopes(tenant, text.subject)
+        scopes = _scopes(tenant, text.subject, text.kind)
         tokens, version = ring.blinded(tenant, [*scopes, *(word.encode() for word in counted)])
         # One count each: of two words with one token (never seen, at 64 bits) the first counts.
         pairs = dict(zip(tokens, [*(0 for _ in scopes), *counted.values()], strict=True))
@@ -98,9 +98,10 @@ def store(tenant: UUID, texts: Sequence[Text]) -> None:
     rows.SEARCH_ENTRIES.insert(tenant, entries_of(tenant, texts))
 
 
-def _scopes(tenant: UUID, subject: UUID | None) -> list[bytes]:
+def _scopes(tenant: UUID, subject: UUID | None, kind: Kind) -> list[bytes]:
     # A NUL is in no lexeme.
-    return [b"\0" + tenant.bytes, b"\0" + tenant.bytes + (b"nobody" if subject is None else subject.bytes)]
+    own = b"nobody" if subject is None else subject.bytes
+    return [b"\0" + tenant.bytes, b"\0" + tenant.bytes + own, b"\0" + tenant.bytes + kind.encode()]
 
 
 # finding --------------------------------------------------------------------------------------------------------------
@@ -131,12 +132,19 @@ def find(tenant: UUID, question: Sequence[str], *, subject: UUID | None, kinds: 
     asked = list(dict.fromkeys(question))[:MOST_ASKED]
     if not asked or not kinds:
         return Found([], [], [])
-    whole, own = _scopes(tenant, subject)
-    tokens, _ = keyring().blinded(tenant, [whole, own, *(word.encode() for word in asked)])
-    scope, tokens = (tokens[0] if subject is None else tokens[1]), tokens[2:]
+    tokens, _ = keyring().blinded(tenant, [*_scopes(tenant, subject, kinds[0]), *(word.encode() for word in asked)])
+    (whole, own, of_kind), tokens = tokens[:3], tokens[3:]
+    # Names are few among all that is said: their list is looked at first. Else a list of a kind tells little apart.
+    within = [of_kind] if kinds == ["name"] else []
+    if subject is not None:
+        within.append(own)
     wanted = list(kinds)
-    state, extents = rows.fetch_all([(_STATE, [tenant]), (_EXTENT, [scope, wanted, SMALL])])
-    entries, length = extents[0]
+    state = rows.fetch(_STATE, [tenant])
+    if not within and state and state[0][0] >= SMALL:
+        # As of the last count: to look at so many again would cost more than it tells.
+        entries, length = state[0][0], state[0][1]
+    else:
+        entries, length = rows.fetch(_EXTENT, [within[-1] if within else whole, wanted, SMALL])[0]
     frequencies: dict[int, int] = {}
     if entries >= SMALL and state:
         total, mean, common, counts = state[0]
@@ -147,7 +155,7 @@ def find(tenant: UUID, question: Sequence[str], *, subject: UUID | None, kinds: 
         else:
             frequencies = {place: 0 for place, token in enumerate(tokens) if token in known}
     found: dict[UUID, tuple[str, Hit]] = {}
-    for any_of, all_of in _looks(tokens, frequencies, None if subject is None else scope):
+    for any_of, all_of in _looks(tokens, frequencies, within):
         if len(found) >= ENOUGH:
             break
         for entry, kind, target, _, at, size, counts in rows.fetch(
@@ -162,9 +170,8 @@ def find(tenant: UUID, question: Sequence[str], *, subject: UUID | None, kinds: 
     return Found(*(ranking.scored(by_kind[kind], extent) for kind in ("episode", "value", "name")))
 
 
-def _looks(tokens: Sequence[int], common: dict[int, int], scope: int | None) -> list[tuple[list[int], list[int]]]:
+def _looks(tokens: Sequence[int], common: dict[int, int], within: list[int]) -> list[tuple[list[int], list[int]]]:
     """Return what to look up in turn, as (any of these, all of these)."""
-    within = [] if scope is None else [scope]
     if not common:
         return [(list(tokens), within)]
     rare = [token for place, token in enumerate(tokens) if place not in common]
