@@ -264,6 +264,25 @@ def test_a_reviewer_sees_what_a_decision_is_about_by_asking_and_the_chain_says_s
     assert entry.numbers == {"sources": 1, "held": False}
 
 
+def test_c141_a_confirmation_shows_value_old_value_quote_class_and_expiry_before_the_button(tenant: Any) -> None:
+    publish(tenant)
+    ledger = Ledger(tenant.agent())
+    ledger.said("mira", "city", "Coimbra")
+    kept = ledger.post(
+        "/episodes/",
+        {"kind": "message", "role": "user", "session_id": "s1", "turn_id": "t1", "extract": "no",
+         "content": "I think it is Lisbon by now.", "occurred_at": "2026-06-01T09:00:00Z"},
+    ).json()  # fmt: skip
+    source = {"turn_id": "t1", "source_episode": kept["id"], "source": "quote", "quote": "it is Lisbon"}
+    ledger.said("mira", "city", "Lisbon", provenance=source, confidence=0.4, status=202)
+    client = tenant.person(MemberRole.REVIEWER).signed_in()
+    page = client.post(f"{asked_about(tenant, client)}/show/").content.decode()
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page.replace("<mark>", "[").replace("</mark>", "]")))
+    button = words.index("Reason to confirm")
+    for what in ("Coimbra", "Lisbon", "I think [it is Lisbon] by now.", "internal on the basis", "Kept until"):
+        assert 0 <= words.find(what) < button, what
+
+
 @pytest.mark.parametrize(("decision", "reason"), [("confirm", "evidence_supports"), ("reject", "recorded_wrongly")])
 def test_a_reviewer_decides_with_a_reason_once(filled: Any, decision: str, reason: str) -> None:
     reviewer = filled.person(MemberRole.REVIEWER)
