@@ -79,7 +79,7 @@ DATABASES = {"default": ENVIRONMENT.database()}
 # Called after a commit that left work: `memory.outbox` knows no broker.
 DOORBELL = "config.celery.ring"
 # Who does the work of each topic, those that audit last: `memory.outbox` knows none of them.
-OUTBOX_WORKERS = {"episode.extract": "memory.extracting.work"}
+OUTBOX_WORKERS = {"episode.extract": "memory.extracting.work", "derived.build": "memory.derived.build"}
 OUTBOX_HANDLERS = {
     "ledger.check": "memory.indexing.check_and_index",
     "search.names": "memory.indexing.index_names",

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from memory import extracting, lexemes, question, ranking, recall, rows, search
 from memory.contracts import RecallBody
-from memory.extraction.served import fenced
+from memory.extraction.served import fenced, quoted
 from memory.question import Moment, Vocabulary
 from memory.ranking import Hit, Place
 from memory.subjects import opened
@@ -562,7 +562,7 @@ def _line(item: Mapping[str, Any]) -> str:
             f"source {item['kind']}{'' if item['role'] is None else ' by ' + item['role']}",
             f"at {item['occurred_at'].isoformat()}",
         ]
-        return f"[{'; '.join(parts)}] {_quoted(item['text'])}"
+        return f"[{'; '.join(parts)}] {quoted(item['text'])}"
     cite, provenance = item["cite"], item["provenance"]
     parts = [
         f"fact {item['id']}",
@@ -577,19 +577,11 @@ def _line(item: Mapping[str, Any]) -> str:
         parts.append(
             f"episode {cite['episode']}" + (f" chars {cite['span'][0]}-{cite['span'][1]}" if cite["span"] else "")
         )
-    value = "(redacted)" if item["redaction"]["state"] == "applied" else _quoted(item["value"])
-    told = f"[{'; '.join(parts)}] {_quoted(item['subject'])} {item['attribute']} = {value}"
+    value = "(redacted)" if item["redaction"]["state"] == "applied" else quoted(item["value"])
+    told = f"[{'; '.join(parts)}] {quoted(item['subject'])} {item['attribute']} = {value}"
     for rival in item["conflicts"]:
-        told += f" CONFLICTS WITH [candidate {rival['candidate']}; undecided] {_quoted(rival['value'])}"
+        told += f" CONFLICTS WITH [candidate {rival['candidate']}; undecided] {quoted(rival['value'])}"
     return told
-
-
-#: What could end a line, open a tag or turn the direction of a text, and is not escaped by JSON itself.
-_ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, 0x3C, 0x3E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)}  # fmt: skip
-
-
-def _quoted(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).translate(_ESCAPED)
 
 
 def _turns_waiting(actor: Actor, asked: _Asked) -> int:

@@ -358,6 +358,47 @@ class SearchState(Named):
         db_table = "memory_searchstate"
 
 
+class Derived(Named):
+    """A text made of facts before anybody asks: of one subject, as a reader of one clearance sees it. Can be thrown away.
+
+    Without a payload it is wanted and not made yet. It governs nothing: whether it may be served is found at every read,
+    by holding its sources against what the reader sees then.
+    """
+
+    tenant = Link(Tenant)
+    kind = models.TextField()
+    subject = Link(Subject)
+    clearance = models.SmallIntegerField()
+    state = models.TextField(default="wanted")
+    asked_at = models.DateTimeField()
+    payload = Link(Payload, null=True)
+    #: The highest class, the earliest expiry, the least trusted origin of its sources.
+    sensitivity = models.SmallIntegerField(null=True)
+    basis = models.TextField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    origin = models.TextField(null=True)
+    sources = models.IntegerField(default=0)
+    builder = models.TextField(null=True)
+    built_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "memory_derived"
+        verbose_name_plural = "derived"
+
+
+class DerivedSource(Named):
+    """One fact that a derived text rests on, over one stretch; `state` is a digest of all that the text says of it."""
+
+    tenant = Link(Tenant)
+    derived = Link(Derived)
+    fact = Link(Fact)
+    belief = Link(Belief)
+    state = models.BinaryField()
+
+    class Meta:
+        db_table = "memory_derivedsource"
+
+
 class IdempotencyRecord(Named):
     """What a request with this key did, as ids: its answer is rendered anew from rows, so ended content stays ended."""
 

@@ -105,6 +105,20 @@ _FACT_COLUMNS = """
   ARRAY(SELECT e2.id FROM memory_evidence e2 WHERE e2.tenant_id = t.tenant AND e2.fact_id = f.id AND NOT e2.is_end
         AND {stands} ORDER BY e2.id DESC LIMIT {named}) AS evidence,
   CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld, e.detected"""
+
+
+def shown_evidence(columns: str) -> str:
+    """Return the step `e` of a read's join: of a belief `b`, the evidence that is shown beside its fact.
+
+    It is what opened the stretch; where that is hidden from the reader, another that keeps the fact.
+    """
+    return (
+        f"\n  LEFT JOIN LATERAL (SELECT * FROM ((SELECT {columns} FROM memory_evidence x WHERE x.tenant_id = t.tenant"
+        f" AND x.id = b.evidence_id OFFSET 0) UNION ALL (SELECT {columns} FROM memory_evidence x WHERE x.tenant_id = t.tenant"
+        " AND x.fact_id = b.fact_id AND x.retracted_at IS NULL AND NOT x.is_end ORDER BY x.id DESC LIMIT 1)) y LIMIT 1) e ON true"
+    )
+
+
 _FACT_JOINS = (
     look_up("f", "memory_fact", "x.id = b.fact_id", columns=_FACT, outer=True)
     + look_up(
@@ -112,10 +126,7 @@ _FACT_JOINS = (
     )
     + look_up("p", "memory_payload", "x.id = f.payload_id", columns="x.id, x.clear, x.sealed, x.key_id", outer=True)
     + look_up("sk", "tenants_subjectkey", "x.id = p.key_id", columns="x.wrapped, x.version", outer=True)
-    # The evidence that opened the stretch; where that is hidden from the reader, another that keeps the fact.
-    + f"\n  LEFT JOIN LATERAL (SELECT * FROM ((SELECT {_SAYING} FROM memory_evidence x WHERE x.tenant_id = t.tenant"
-    f" AND x.id = b.evidence_id OFFSET 0) UNION ALL (SELECT {_SAYING} FROM memory_evidence x WHERE x.tenant_id = t.tenant"
-    " AND x.fact_id = b.fact_id AND x.retracted_at IS NULL AND NOT x.is_end ORDER BY x.id DESC LIMIT 1)) y LIMIT 1) e ON true"
+    + shown_evidence(_SAYING)
 )
 _NAMES = look_up(
     "sp", "memory_payload", "x.id = s.payload_id", columns="x.id, x.sealed, x.key_id", outer=True
@@ -130,7 +141,8 @@ SELECT {tenant}, %(receipt)s::uuid, %(act)s::text, %(actor_kind)s::text, %(actor
   (SELECT v.id FROM policies_policyversion v WHERE v.tenant_id = %(tenant)s::uuid AND v.state = 'active')"""
 
 
-_LEAVE_OF_ANSWER = _LEAVE.format(
+#: Leaves the receipt of a read whose rows stand in `answer`.
+LEAVE_OF_ANSWER = _LEAVE.format(
     tenant="%(tenant)s::uuid",
     valid_at="t.valid_at",
     known_at="t.known_at",
@@ -161,7 +173,7 @@ def _read_sql(*, subject: bool, attribute: bool, known: bool, kind: bool, paged:
     if paged:
         conditions.append("(k.id, b.fact_id) > (%(after_key)s::uuid, %(after_fact)s::uuid)")
     # In one line: psycopg keeps what it made of a statement only up to 4,096 characters.
-    return _in_one_line(f"""
+    return in_one_line(f"""
 WITH t AS MATERIALIZED (
   SELECT %(tenant)s::uuid AS tenant, coalesce(%(valid_at)s::timestamptz, statement_timestamp()) AS valid_at,
     coalesce(%(known_at)s::timestamptz, statement_timestamp()) AS known_at
@@ -177,7 +189,8 @@ FROM t LEFT JOIN answer ON true
 ORDER BY answer.key_id, answer.fact_id""")
 
 
-def _in_one_line(sql: str) -> str:
+def in_one_line(sql: str) -> str:
+    """Return a statement without the space that only people read it by."""
     return " ".join(sql.split()).replace(" = ", "=").replace(", ", ",")
 
 
@@ -191,7 +204,7 @@ def _reads(also: str = "") -> dict[tuple[bool, ...], str]:
 
 
 _ANSWERS = _reads()
-_ANSWERS_WITH_RECEIPT = _reads(f", left_behind AS ({_LEAVE_OF_ANSWER} FROM t")
+_ANSWERS_WITH_RECEIPT = _reads(f", left_behind AS ({LEAVE_OF_ANSWER} FROM t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,6 +542,14 @@ FROM (SELECT * FROM memory_belief x WHERE x.tenant_id = %(tenant)s::uuid AND x.k
 ORDER BY b.valid_from, b.believed_from, b.id"""
 
 
+# What a reader of another clearance is given is no matter of this one's.
+_MADE_OF = (
+    "SELECT w.derived_id FROM memory_derivedsource w CROSS JOIN LATERAL (SELECT x.id FROM memory_derived x"
+    " WHERE x.tenant_id = w.tenant_id AND x.id = w.derived_id OFFSET 0) d"
+    " WHERE w.tenant_id = %s::uuid AND w.fact_id = %s::uuid ORDER BY w.derived_id LIMIT 50"
+)
+
+
 def _key_of(actor: Actor, fact_id: UUID) -> tuple[UUID, UUID]:
     found = fetch(
         "SELECT f.key_id, f.subject_id FROM memory_fact f WHERE f.tenant_id = %s::uuid AND f.id = %s::uuid",
@@ -592,7 +613,7 @@ def lineage(actor: Actor, fact_id: UUID, *, cursor: str | None = None, limit: in
     return {
         "fact": fact_id,
         "sources": [_evidence_json(actor, row) for row in rows],
-        "derived": [],
+        "derived": [row[0] for row in fetch(_MADE_OF, [actor.tenant, fact_id])],
         "next": write_cursor(rows[-1][0]) if more else None,
         "previous": None,
         "receipt": leave(actor, "lineage.read", facts=[fact_id], subjects=[subject_id]),

@@ -349,6 +349,16 @@ class SearchEntryRow(NamedTuple):
     consent_ids: Uuids | None
 
 
+class DerivedSourceRow(NamedTuple):
+    """What a derived text rests on."""
+
+    id: UUID
+    derived_id: UUID
+    fact_id: UUID
+    belief_id: UUID
+    state: bytes
+
+
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 # storing --------------------------------------------------------------------------------------------------------------
@@ -464,6 +474,7 @@ OUTBOX = Table("memory_outboxentry", OutboxRow)
 EPISODES = Table("memory_episode", EpisodeRow)
 CANDIDATES = Table("memory_candidate", CandidateRow)
 SEARCH_ENTRIES = Table("memory_searchentry", SearchEntryRow)
+DERIVED_SOURCES = Table("memory_derivedsource", DerivedSourceRow)
 CANDIDATE_SAYINGS = Table("memory_candidatesaying", CandidateSayingRow)
 IDEMPOTENCY = Table("memory_idempotencyrecord", IdempotencyRow)
 
@@ -588,6 +599,15 @@ def update_payloads(tenant: UUID, rows: Sequence[tuple[FactState, UUID | None, b
 def raise_payloads(tenant: UUID, rows: Sequence[PayloadRaise]) -> None:
     """Raise payloads to a class."""
     change(_RAISE_PAYLOADS, tenant, _RAISES, rows)
+
+
+_THROW_AWAY = "DELETE FROM memory_payload p WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[])"
+
+
+def throw_away(tenant: UUID, payloads: Sequence[UUID]) -> None:
+    """Delete derived texts: the derived row and its sources go with a payload. A trigger refuses any other payload."""
+    if payloads:
+        execute(_THROW_AWAY, [tenant, list(payloads)])
 
 
 def delete_beliefs(tenant: UUID, deleted: Sequence[UUID]) -> None:

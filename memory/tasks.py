@@ -4,7 +4,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from memory import idempotency, indexing, outbox, receipts
+from memory import derived, idempotency, indexing, outbox, receipts
 from memory.rounds import each_tenant
 from tenants.isolation import Role, tenant_transaction
 
@@ -29,9 +29,10 @@ def index() -> None:
 
 @shared_task(name="memory.tidy")
 def tidy() -> None:
-    """Delete what has served: outbox entries done a day ago, idempotency records a week old."""
+    """Delete what has served: outbox entries done a day ago, idempotency records a week old, derived texts a day old."""
     each_tenant(outbox.forget_done)
     each_tenant(_forget_requests)
+    each_tenant(derived.throw_away)
 
 
 def _seal(tenant: UUID) -> int:

@@ -156,6 +156,11 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="made_to common",
         content_free="id tenant rules key_version entries length frequencies counted_at",
     ),
+    "memory.Derived": _fields(
+        pseudonymous="id subject payload",
+        content_free="tenant kind clearance state asked_at sensitivity basis expires_at origin sources builder built_at",
+    ),
+    "memory.DerivedSource": _fields(pseudonymous="id derived fact belief state", content_free="tenant"),
     "memory.IdempotencyRecord": _fields(
         pseudonymous="id agent_id key_digest request_digest outcome", content_free="tenant status created_at"
     ),
@@ -256,6 +261,10 @@ REASONS = MappingProxyType(
         "memory.SearchEntry.kind": "a word of a closed list",
         "memory.SearchEntry.rules": "the number of the rules and the language by which it was made",
         "memory.SearchState.rules": "as SearchEntry.rules",
+        "memory.Derived.kind": "a word of a closed list",
+        "memory.Derived.origin": "a word of a closed list",
+        "memory.Derived.builder": "a program's name and version",
+        "memory.DerivedSource.state": "of ids, numbers and codes of a fact's row; no value",
         "memory.IdempotencyRecord.key_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.request_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.outcome": "ids and codes; the answer is rendered anew from rows",

@@ -98,6 +98,32 @@ class FactsPage(Answer):
     receipt: UUID
 
 
+class SourceChanged(Answer):
+    """A fact that an earlier text rested on, or did not know, and what became of it."""
+
+    fact: UUID
+    why: Literal["changed", "no_longer_holds", "new", "expired", "consent", "ended"]
+
+
+class ProfileTextAnswer(Answer):
+    """What holds about a subject as text, fenced as data, with the facts that it rests on."""
+
+    subject: str
+    text: str
+    facts: Annotated[list[UUID], Field(description="What the text rests on: all that it says, and no more.")]
+    sensitivity: Annotated[ClassName | None, Field(description="The highest class of these; null for no fact.")]
+    expires_at: Annotated[datetime | None, Field(description="The earliest expiry of these.")]
+    built_at: datetime
+    derived: Annotated[UUID | None, Field(description="The text made before; null where it was made for this answer.")]
+    fresh: Annotated[Literal[True], Field(description="Nothing that it rests on had changed at this read.")]
+    changed: Annotated[
+        list[SourceChanged], Field(description="Why a text made before was not served, as far as that may be told.")
+    ]
+    more: Annotated[bool, Field(description="There are more facts than a text takes (200): see the profile's pages.")]
+    withheld: dict[str, Count]
+    receipt: UUID
+
+
 class Citation(Answer):
     """What a recalled fact rests on: its newest evidence that quotes, else its newest."""
 

@@ -54,6 +54,12 @@ class ProfileQuery(Paged):
     limit: Limit = MAX_PAGE
 
 
+class ProfileTextQuery(Body):
+    """Everything that holds about one subject now, as text."""
+
+    subject: SubjectText
+
+
 class HistoryQuery(Paged):
     """All evidence and stretches of a fact's key, as far as known at `known_at`."""
 

@@ -37,6 +37,7 @@ _BODIES: tuple[type[BaseModel], ...] = (
 _ANSWERS: tuple[type[BaseModel], ...] = (
     answers.FactsPage,
     answers.FactRead,
+    answers.ProfileTextAnswer,
     answers.RecallAnswer,
     answers.Blind,
     answers.WrittenAnswer,

@@ -18,6 +18,7 @@ urlpatterns = [
     path("candidates/", views.Candidates.as_view(), name="candidates"),
     path("candidates/<str:id>/", views.Candidate.as_view(), name="candidate"),
     path("profile/", views.Profile.as_view(), name="profile"),
+    path("profile/text/", views.ProfileText.as_view(), name="profile_text"),
     path("recall/", views.Recall.as_view(), name="recall"),
     path("subjects/", views.Subjects.as_view(), name="subjects"),
     path("consents/", views.Consents.as_view(), name="consents"),

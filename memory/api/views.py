@@ -5,10 +5,10 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import consent, context, extracting, recall, remember
+from memory import consent, context, derived, extracting, recall, remember
 from memory.api import answers
 from memory.api.base import MemoryView, explained_json, screened
-from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery
+from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery, ProfileTextQuery
 from memory.api.schema import CONSENT_REF
 from memory.contracts import (
     BatchBody,
@@ -251,6 +251,19 @@ class Profile(MemoryView):
             proof=self.proof,
         )
         return Response(page.as_json())
+
+
+class ProfileText(MemoryView):
+    """Everything that holds about one subject, as text."""
+
+    scope = {"GET": Scope.READ}
+    asks = ProfileTextQuery
+
+    @described("read_profile_text", answers.ProfileTextAnswer, query=ProfileTextQuery)
+    def get(self, request: Request) -> Response:
+        """A text made before is served only where nothing that it rests on has changed since."""
+        asked: ProfileTextQuery = self.asked()
+        return Response(derived.profile(self.actor, asked.subject).as_json())
 
 
 class Recall(MemoryView):

@@ -6,8 +6,10 @@ Both are blanked before an extractor sees the text: as many spaces, so that ever
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable
+from typing import Any
 from uuid import UUID
 
 _FENCE = re.compile(r"<memory\b[^>]*>.*?(?:</memory\s*>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -22,6 +24,15 @@ MAX_IDS = 500
 def fenced(text: str, receipt: UUID) -> str:
     """Return `text` between the fences of served memory, with the receipt of its read; nothing in it can close them."""
     return f'<memory receipt="{receipt}">\n{_CLOSING.sub("&lt;/", text)}\n</memory>'
+
+
+#: What could end a line, open a tag or turn the direction of a text, and is not escaped by JSON itself.
+_ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, 0x3C, 0x3E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)}  # fmt: skip
+
+
+def quoted(value: Any) -> str:
+    """Return a value as JSON in one line that can close neither its line nor a fence, nor turn the direction of a text."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).translate(_ESCAPED)
 
 
 def ids(text: str) -> list[UUID]:

@@ -23,7 +23,20 @@ from django.test import Client
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from memory import consent, endings, extracting, idempotency, indexing, outbox, recall, receipts, remember, rows, search
+from memory import (
+    consent,
+    derived,
+    endings,
+    extracting,
+    idempotency,
+    indexing,
+    outbox,
+    recall,
+    receipts,
+    remember,
+    rows,
+    search,
+)
 from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
 from memory.rows import fetch
@@ -483,6 +496,30 @@ def find_by_words(world: World) -> None:
     assert [hit.target for hit in values] == [said.fact]
 
 
+def have_texts_made(world: World) -> None:
+    """A text is made when it is asked for, made again when a fact is new, and thrown away after a day."""
+    subject, other = named(), named()
+    for each in (subject, other):
+        write(world, body("tag", "x", subject=each))
+        with reading(world) as actor:
+            assert derived.profile(actor, each).id is None
+    drain(world)
+    with reading(world) as actor:
+        assert derived.profile(actor, subject).id is not None
+    write(world, body("deadline", "2026-07-15", subject=subject))
+    with reading(world) as actor:
+        assert [each["why"] for each in derived.profile(actor, subject).changed] == ["new"]
+    drain(world)
+    with reading(world) as actor:
+        text = derived.profile(actor, subject)
+        assert (text.id is None, len(text.facts)) == (False, 2)
+    world.age("UPDATE memory_derived SET built_at = now() - interval '2 days' WHERE id = %s", text.id)
+    assert derived.throw_away(world.tenant) == 1
+    with reading(world) as actor:
+        assert derived.profile(actor, subject).id is None
+        assert derived.profile(actor, other).id is not None
+
+
 def repeat_a_request(world: World) -> None:
     said = body("deadline", "2026-07-15")
     repeat = Repeat(uuid4().hex, "POST facts/", b"the body")
@@ -763,7 +800,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, find_by_words, repeat_a_request,
+        propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,

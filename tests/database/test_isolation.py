@@ -422,8 +422,8 @@ def test_every_link_to_another_tenants_row_is_refused_by_the_database(world: Wor
             made.update(number=uuid4().int % 10**9, state="retired")
         with session.transaction(force_rollback=True):
             session.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            if table == "memory_extraction":
-                session.execute("DELETE FROM memory_extraction WHERE id = %s", [row[0]["id"]])
+            if table in ("memory_extraction", "memory_derived", "memory_derivedsource"):
+                session.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(name), [row[0]["id"]])
             state, message = attempt(
                 session,
                 sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(name),

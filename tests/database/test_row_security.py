@@ -14,6 +14,8 @@ INNER = ["muniment_chain", "muniment_counter"]
 MAY_DELETE = {
     ("muniment_writer", "memory_belief"),  # what an act of the same instant undid unseen; a trigger holds it to that
     ("muniment_writer", "memory_searchentry"),  # an index is thrown away and made again
+    ("muniment_writer", "memory_derivedsource"),  # what is derived can be thrown away
+    ("muniment_writer", "memory_payload"),  # of what is derived; a trigger refuses any other
     ("muniment_worker", "memory_outboxentry"),
     ("muniment_worker", "memory_idempotencyrecord"),
     ("muniment_front", "django_session"),

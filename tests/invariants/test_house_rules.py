@@ -142,6 +142,7 @@ DOORS = {
     "memory/outbox.py": {"outboxentry"},
     "memory/checking.py": {"factkey"},
     "memory/endings.py": {"fact"},
+    "memory/derived.py": {"derived", "derivedsource"},
     "memory/indexing.py": {"searchentry", "searchstate"},
     "memory/spending.py": {"modelbudget", "modelspending"},
 }

@@ -177,7 +177,8 @@ def reads(ids: dict[str, str], subject: str) -> list[str]:
     """Paths that show what was said to somebody who may see it."""
     named = urlencode({"subject": subject})
     return [
-        "whoami/", "attributes/", "facts/", f"facts/?{named}", f"facts/?{named}&attribute=city", f"profile/?{named}", "candidates/",
+        "whoami/", "attributes/", "facts/", f"facts/?{named}", f"facts/?{named}&attribute=city", f"profile/?{named}", f"profile/text/?{named}",
+        "candidates/",
         f"facts/?{urlencode({'subject': f'{NAME} nobody'})}",
         *(f"facts/{ids['fact']}/{tail}" for tail in ("", "history/", "lineage/")),
         f"episodes/{ids['episode']}/", f"candidates/{ids['candidate']}/",
@@ -243,7 +244,15 @@ def invalid(method: str, path: str, body: dict[str, Any]) -> Iterator[tuple[str,
 def refused_reads() -> Iterator[tuple[str, str]]:
     """Reads that cannot be answered: a canary in each parameter, in the path, as a parameter's name."""
     bad = quote(f"{REFUSED}\x00")
-    for path in ("facts/", "profile/", "candidates/", "attributes/", "whoami/", f"facts/{uuid4()}/history/"):
+    for path in (
+        "facts/",
+        "profile/",
+        "profile/text/",
+        "candidates/",
+        "attributes/",
+        "whoami/",
+        f"facts/{uuid4()}/history/",
+    ):
         for name in ("subject", "attribute", "kind", "valid_at", "known_at", "cursor", "limit", "state"):
             yield "GET", f"{path}?{name}={bad}"
         yield "GET", f"{path}?{REFUSED}=1"
