@@ -93,8 +93,8 @@ def recalled(actor: Actor, body: RecallBody, *, now: datetime) -> dict[str, Any]
         # What holds answers; what was said is read beside it, and where nothing holds it is all there is.
         best = _episodes(actor, asked, found.episodes)[: BESIDE if answered else MOST_EPISODES]
     _keep_to_purpose(actor, body.purpose, context)
-    _cite(actor, context)
-    _conflicts(actor, context)
+    _cite(actor, body.purpose, context)
+    _conflicts(actor, body.purpose, context)
     receipt = new_id()
     said = _evidence(actor, asked, best, body.purpose)
     items, text = _within(context.items + said, body.budget_tokens, receipt)
@@ -461,7 +461,9 @@ SELECT w.id, e.id, e.trust, e.episode_id, e.turn_id, q.id, q.clear, q.sealed, qk
   p.id, p.clear, p.sealed, pk.wrapped, pk.version
 FROM unnest(%(facts)s::uuid[]) AS w (id)
   CROSS JOIN LATERAL (SELECT * FROM memory_evidence x WHERE x.tenant_id = %(tenant)s::uuid AND x.fact_id = w.id
-    AND x.retracted_at IS NULL AND NOT x.is_end ORDER BY (x.quote_id IS NULL), x.id DESC LIMIT 1) e
+    AND x.retracted_at IS NULL AND NOT x.is_end AND (x.consent_id IS NULL OR EXISTS (SELECT FROM policies_consent c
+      WHERE c.tenant_id = %(tenant)s::uuid AND c.id = x.consent_id
+        AND (c.purposes = '{}' OR %(purpose)s::text = ANY (c.purposes)))) ORDER BY (x.quote_id IS NULL), x.id DESC LIMIT 1) e
   LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = e.quote_id OFFSET 0) q
     ON true
   LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = q.key_id OFFSET 0) qk
@@ -475,11 +477,14 @@ FROM unnest(%(facts)s::uuid[]) AS w (id)
 """
 
 
-def _cite(actor: Actor, context: _Context) -> None:
-    """Put beside each fact what it rests on: evidence, trust, and where there is one the quote and its place."""
+def _cite(actor: Actor, purpose: str, context: _Context) -> None:
+    """Put beside each fact what it rests on: evidence, trust, and where there is one the quote and its place.
+
+    Of several pieces none is cited that was said for other purposes alone.
+    """
     if not context.facts:
         return
-    found = {row[0]: row for row in rows.fetch(_CITATIONS, {"facts": sorted(context.facts), "tenant": actor.tenant})}
+    found = {row[0]: row for row in rows.fetch(_CITATIONS, _beside(actor, purpose, context))}
     for item in context.items:
         row = found.get(item["id"])
         cite: dict[str, Any] = {
@@ -512,17 +517,23 @@ FROM unnest(%(facts)s::uuid[]) AS s (fact)
   CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = c.payload_id OFFSET 0) p
   LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = p.key_id OFFSET 0) k
     ON true
+WHERE p.consent_ids IS NULL OR EXISTS (SELECT FROM policies_consent d WHERE d.tenant_id = %(tenant)s::uuid
+  AND d.id = ANY (p.consent_ids) AND (d.purposes = '{}' OR %(purpose)s::text = ANY (d.purposes)))
 ORDER BY s.fact, c.id LIMIT 50
 """
 
 
-def _conflicts(actor: Actor, context: _Context) -> None:
+def _beside(actor: Actor, purpose: str, context: _Context) -> dict[str, Any]:
+    return {"facts": sorted(context.facts), "tenant": actor.tenant, "purpose": purpose}
+
+
+def _conflicts(actor: Actor, purpose: str, context: _Context) -> None:
     """Put beside each fact what contradicts it and has not been decided: neither is presented as settled."""
     if not context.facts:
         return
     found: dict[UUID, list[dict[str, Any]]] = {}
     for candidate, fact, payload, clear, sealed, wrapped, version, confirm_by, created_at in rows.fetch(
-        _RIVALS, {"facts": sorted(context.facts), "tenant": actor.tenant}
+        _RIVALS, _beside(actor, purpose, context)
     ):
         value = json.loads(opened(actor.tenant, payload, "candidate", clear, sealed, wrapped, version))
         found.setdefault(fact, []).append(

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from typing import Literal
 
 from memory.extraction import cues
@@ -26,6 +27,10 @@ MOST_NAMES = 48
 _FITS = 0.5
 _MOST_ATTRIBUTES = 8
 _DESCRIPTION = 0.6
+
+#: So many dates of a question are read, each with so many characters before it.
+_MOST_DATES = 20
+_AHEAD = 60
 
 _DAY = timedelta(days=1)
 _INSTANT = timedelta(microseconds=1)
@@ -61,15 +66,15 @@ def moment(question: str, now: datetime) -> Moment:
     today = now.astimezone(UTC).date()
     back: list[tuple[Mention, datetime]] = []
     past = _PAST.search(question) is not None
-    for mention in dates(question, today):
-        ahead = question[: mention.start]
-        if not isinstance(mention.value, str) or _AFTER.search(ahead):
+    found = list(_stretches(question, today))
+    for mention, first, following in found:
+        ahead = question[max(0, mention.start - _AHEAD) : mention.start]
+        if _AFTER.search(ahead):
             continue
-        first, following = _stretch(mention, question, date.fromisoformat(mention.value))
         if _BEFORE.search(ahead) and (past or first <= today):
             at = _midnight(first) - _INSTANT
         elif _AS_OF.search(ahead) or (
-            past and (_ON.search(ahead) or _is_relative(question, mention) or not ahead.strip())
+            past and (_ON.search(ahead) or _is_relative(question, mention) or not question[: mention.start].strip())
         ):
             at = _midnight(following) - _INSTANT
         else:
@@ -84,17 +89,31 @@ def moment(question: str, now: datetime) -> Moment:
         believed = next((each for each in back if each[0].start > verb.end()), None)
         if believed is not None:
             about = next(
-                (at for mention, at in _all_dates(question, today, now) if mention.start != believed[0].start), None
+                (
+                    min(_midnight(following) - _INSTANT, now)
+                    for mention, _, following in found
+                    if mention.start != believed[0].start
+                ),
+                None,
             )
             return Moment("as_of", about or believed[1], believed[1])
     return Moment("as_of", back[0][1])
 
 
-def _all_dates(question: str, today: date, now: datetime) -> Iterable[tuple[Mention, datetime]]:
-    for mention in dates(question, today):
-        if isinstance(mention.value, str):
-            _, following = _stretch(mention, question, date.fromisoformat(mention.value))
-            yield mention, min(_midnight(following) - _INSTANT, now)
+def _stretches(question: str, today: date) -> Iterable[tuple[Mention, date, date]]:
+    """Yield the first dates of a question, each with the first day of what is meant and the day after its last.
+
+    A date at either end of the calendar is none: nothing comes before the first day, or after the last.
+    """
+    for mention in islice(dates(question, today), _MOST_DATES):
+        if not isinstance(mention.value, str):
+            continue
+        try:
+            first, following = _stretch(mention, question, date.fromisoformat(mention.value))
+        except (OverflowError, ValueError):
+            continue
+        if first > date.min:
+            yield mention, first, following
 
 
 def _midnight(day: date) -> datetime:

@@ -1,6 +1,8 @@
 """Recall by question over the API: what holds first, what was said beside it, all of it cited, within a budget."""
 
 import hashlib
+import sys
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -8,6 +10,7 @@ import pytest
 from django.db import connection
 
 from memory import outbox
+from memory.question import moment
 from tenants.actors import Scope
 from tests.organisation import Organisation
 from tests.paths.ledger import CANARY, Ledger, publish
@@ -235,6 +238,28 @@ def test_a_purpose_that_is_not_the_agents_is_refused_and_a_consent_to_another_wi
     assert (refused.status_code, refused.json()["code"]) == (403, "purpose_not_allowed")
 
 
+def test_what_was_said_for_another_purpose_is_neither_cited_nor_set_against_a_fact(organisation: Any) -> None:
+    agent = Ledger(organisation.agent("three", purposes=("support", "billing")))
+    publish(
+        Organisation(agent.agent.actor.tenant, ""),
+        [{"name": "grade", "schema": {"type": "string"}, "basis": "consent", "conflict": "review"}],
+    )
+    for purpose in ("support", "billing"):
+        agent.post("/consents/", {"subject": "mira", "ref": f"c-{purpose}", "purposes": [purpose]})
+        kept: dict[str, Any] = {"consent_ref": f"c-{purpose}", "retention": {"basis": "consent"}}
+        episode = tell(agent, f"She said A in {purpose}", **kept)
+        provenance = {"turn_id": "t", "consent_ref": f"c-{purpose}", "source_episode": episode}
+        provenance["quote"] = f"A in {purpose}"
+        said = {"subject": "mira", "attribute": "grade", "value": "A", "valid_from": "2026-01-01T00:00:00Z"}
+        assert agent.post("/facts/", {**said, "provenance": provenance}).status_code < 300
+    rival = {"turn_id": "t", "consent_ref": "c-billing"}
+    agent.said("mira", "grade", "B", valid_from="2026-01-01T00:00:00Z", provenance=rival, status=202)
+    for purpose, rivals in (("support", []), ("billing", ["B"])):
+        (fact,) = (item for item in asked(agent, "grade of mira", purpose=purpose)["context"] if item["type"] == "fact")
+        assert fact["cite"]["quote"] == f"A in {purpose}"
+        assert [each["value"] for each in fact["conflicts"]] == rivals
+
+
 def test_the_budget_is_kept_and_says_what_it_left_out(ledger: Ledger) -> None:
     for place in range(8):
         tell(ledger, f"The heron by the river, day {place}. " + "It stood there for a long while. " * 8)
@@ -298,14 +323,33 @@ def test_the_receipt_names_what_was_returned_and_of_the_question_a_digest(ledger
         "🦩",
         "‮txt",
         "$$; DROP",
+        "Where was mira as of 9999-12-31?",
+        "Where was mira before 0001-01-01?",
+        "It was so in December 9999",
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_c118_any_text_is_a_valid_question(ledger: Ledger, question: str) -> None:
     ledger.said("mira", "city", "Porto")
     answer = asked(ledger, question)
     assert answer["mode"] == "current"
     assert "city" in str(answer["context"]) or answer["context"] == []
+
+
+def test_of_a_question_full_of_dates_the_first_ones_count() -> None:
+    # In calls, which no busy machine changes.
+    now, steps = datetime(2026, 11, 30, tzinfo=UTC), 0
+
+    def count(*_: Any) -> None:
+        nonlocal steps
+        steps += 1
+
+    sys.setprofile(count)
+    try:
+        found = moment("what was it on 2 June? " * 800, now)
+    finally:
+        sys.setprofile(None)
+    assert (found.mode, steps < 10_000) == ("as_of", True)
 
 
 def test_c109_the_answer_says_what_is_findable_by_words_and_holds_what_was_just_written(ledger: Ledger) -> None:
