@@ -31,7 +31,7 @@ _log = logging.getLogger("muniment.outbox")
 CHUNK = 200
 #: Entries of topics with transactions of their own that are taken at once, and for how long they are.
 APART = 10
-TAKEN_FOR = timedelta(minutes=10)
+TAKEN_FOR = timedelta(minutes=3)
 #: No further one is begun after this: with a drain's own time and the longest of them it stays below a task's limit.
 _APART_SECONDS = 12.0
 ATTEMPTS = 8
@@ -166,13 +166,14 @@ SELECT o.id, o.topic, o.target_id, o.attempts FROM memory_outboxentry o
 WHERE o.tenant_id = %s::uuid AND o.state = 'pending' AND o.due_at <= clock_timestamp()
   AND NOT (o.topic = ANY(%s::text[])) ORDER BY o.due_at LIMIT %s FOR UPDATE SKIP LOCKED
 """
-# Taken for a while: whoever is cut off leaves them to be taken again once that is over.
+# Taken for a while: whoever is cut off leaves them to be taken again once that is over. As an array they are looked for
+# once; as a table to join they would be, in some plans, for each entry anew, and all of them be taken.
 _TAKE = """
 UPDATE memory_outboxentry o SET due_at = clock_timestamp() + %s
-FROM (SELECT w.id FROM memory_outboxentry w
+WHERE o.tenant_id = %s::uuid AND o.id = ANY (ARRAY(SELECT w.id FROM memory_outboxentry w
   WHERE w.tenant_id = %s::uuid AND w.state = 'pending' AND w.due_at <= clock_timestamp() AND w.topic = ANY(%s::text[])
-  ORDER BY w.due_at LIMIT %s FOR UPDATE SKIP LOCKED) w
-WHERE o.tenant_id = %s::uuid AND o.id = w.id RETURNING o.id, o.topic, o.target_id, o.attempts
+  ORDER BY w.due_at LIMIT %s FOR UPDATE SKIP LOCKED))
+RETURNING o.id, o.topic, o.target_id, o.attempts
 """
 _AFTER = """
 UPDATE memory_outboxentry o SET failure = w.code, due_at = clock_timestamp() + least(w.wait, interval '1 day')
@@ -224,7 +225,7 @@ def _drain_apart(tenant: UUID, limit: int) -> int:
     if not workers():
         return 0
     with tenant_transaction(Role.WORKER, tenant=tenant):
-        taken = rows.fetch(_TAKE, [TAKEN_FOR, tenant, sorted(workers()), limit, tenant])
+        taken = rows.fetch(_TAKE, [TAKEN_FOR, tenant, tenant, sorted(workers()), limit])
     if not taken:
         return 0
     deadline = time.monotonic() + _APART_SECONDS

@@ -31,6 +31,16 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     return install
 
 
+@pytest.fixture
+def work_apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Let a function do the work of the topic `test.apart`, which opens transactions of its own."""
+
+    def install(worker: Any) -> None:
+        monkeypatch.setattr(outbox, "workers", lambda: {"test.apart": worker})
+
+    return install
+
+
 @pytest.fixture(autouse=True)
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A bell that counts."""
@@ -205,6 +215,19 @@ def test_workers_at_once_never_do_an_entry_twice(tenant: Any, work: Any) -> None
     assert sum(at_once([drain] * 6)) == 300
     assert sorted(done) == sorted(targets)
     assert {row[1] for row in entries(tenant)} == {"done"}
+
+
+def test_work_apart_is_taken_in_bounded_parts_in_a_tenant_of_which_there_are_no_statistics(
+    tenant: Any, other_tenant: Any, work_apart: Any, superuser: Any
+) -> None:
+    done: list[UUID] = []
+    work_apart(lambda _, target: done.append(target) or Settled.DONE)
+    # A table that was counted before the tenant came: then the database takes it that the tenant has one entry at most.
+    put(other_tenant, "test.other", [uuid4() for _ in range(400)])
+    superuser.execute("ANALYZE memory_outboxentry")
+    put(tenant, "test.apart", [uuid4() for _ in range(35)])
+    assert [outbox.drain_tenant(tenant.id) for _ in range(5)] == [10, 10, 10, 5, 0]
+    assert len(set(done)) == len(done) == 35
 
 
 def test_a_drain_finds_every_tenant_that_has_something_due(tenant: Any, other_tenant: Any, work: Any) -> None:
