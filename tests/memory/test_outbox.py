@@ -221,7 +221,12 @@ def test_work_apart_is_taken_in_bounded_parts_in_a_tenant_of_which_there_are_no_
     tenant: Any, other_tenant: Any, work_apart: Any, superuser: Any
 ) -> None:
     done: list[UUID] = []
-    work_apart(lambda _, target: done.append(target) or Settled.DONE)
+
+    def note(_tenant: UUID, target: UUID) -> Settled:
+        done.append(target)
+        return Settled.DONE
+
+    work_apart(note)
     # A table that was counted before the tenant came: then the database takes it that the tenant has one entry at most.
     put(other_tenant, "test.other", [uuid4() for _ in range(400)])
     superuser.execute("ANALYZE memory_outboxentry")
