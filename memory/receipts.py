@@ -2,9 +2,10 @@
 
 Of a batch the chain keeps the count and the SHA-256 of its receipts, rendered one a line in the order of their ids and
 joined by a line feed, in UTF-8. A line is these columns, separated by U+001F: id, act, actor_kind, actor_id, at,
-valid_at, known_at, subject_ids, attribute_ids, fact_ids, withheld, policy_version_id, verdict, reasons. Instants are
-whole microseconds since 1970; arrays and the object of counts are PostgreSQL's text of them; null is `-`. `sealed_seq`
-of a receipt is the number of the entry that seals it.
+valid_at, known_at, subject_ids, attribute_ids, fact_ids, withheld, policy_version_id, verdict, reasons, and by form 2
+question_digest, episode_ids. Instants are whole microseconds since 1970; a digest is hexadecimal; arrays and the object of
+counts are PostgreSQL's text of them; null is `-`. `sealed_seq` of a receipt is the number of the entry that seals it, whose
+numbers say the `form`; without one it is the first, which had no questions.
 """
 
 from dataclasses import dataclass
@@ -28,18 +29,24 @@ _LINE = (
     + ", r.subject_ids::text, r.attribute_ids::text, r.fact_ids::text, r.withheld::text,"
     " coalesce(r.policy_version_id::text, '-'), coalesce(r.verdict, '-'), r.reasons::text)"
 )
-_DIGEST = f"sha256(convert_to(string_agg({_LINE}, E'\\n' ORDER BY r.id), 'UTF8'))"
+_ASKED = "concat_ws(E'\\x1f', '', coalesce(encode(r.question_digest, 'hex'), '-'), coalesce(r.episode_ids::text, '-'))"
+_DIGEST = "sha256(convert_to(string_agg({0}, E'\\n' ORDER BY r.id), 'UTF8'))"
+_FORM = 2
 _TAKE = f"""
 WITH taken AS MATERIALIZED (
   SELECT * FROM memory_receipt r WHERE r.tenant_id = %s::uuid AND r.sealed_seq IS NULL AND r.at < clock_timestamp() - %s::interval
   ORDER BY r.id LIMIT %s FOR UPDATE SKIP LOCKED)
-SELECT array_agg(r.id ORDER BY r.id), {_DIGEST} FROM taken r
+SELECT array_agg(r.id ORDER BY r.id), {_DIGEST.format(f"{_LINE} || {_ASKED}")} FROM taken r
 """
 _SEAL = "UPDATE memory_receipt r SET sealed_seq = %s WHERE r.tenant_id = %s::uuid AND r.id = ANY(%s::uuid[])"
+#: By the form that the entry names: the chain vouches for that too.
+_AS_SEALED = f"{_LINE} || CASE WHEN f.numbers->>'form' = '{_FORM}' THEN {_ASKED} ELSE '' END"
 _VERIFY = f"""
 SELECT coalesce(s.seq, e.seq), coalesce(s.found, 0),
   s.digest IS NOT DISTINCT FROM e.digest AND s.found IS NOT DISTINCT FROM (e.numbers->>'count')::bigint
-FROM (SELECT r.sealed_seq AS seq, count(*) AS found, {_DIGEST} AS digest FROM memory_receipt r
+FROM (SELECT r.sealed_seq AS seq, count(*) AS found, {_DIGEST.format(_AS_SEALED)} AS digest
+      FROM memory_receipt r LEFT JOIN tenants_auditevent f
+        ON f.chain = r.tenant_id AND f.seq = r.sealed_seq AND f.action = 'receipts.sealed'
       WHERE r.tenant_id = %(tenant)s::uuid AND r.sealed_seq IS NOT NULL GROUP BY r.sealed_seq) s
   FULL JOIN (SELECT * FROM tenants_auditevent e WHERE e.chain = %(tenant)s::uuid AND e.action = 'receipts.sealed') e
     ON e.seq = s.seq
@@ -67,7 +74,7 @@ def seal(tenant: UUID, *, older_than: timedelta = SEALED_AFTER) -> int:
         target_kind="receipt",
         target_id=ids[-1],
         digest=bytes(digest),
-        numbers={"count": len(ids)},
+        numbers={"count": len(ids), "form": _FORM},
     )
     seq = rows.fetch(APPEND, parameters(tenant, [event]))[0][0]
     with connection.cursor() as cursor:

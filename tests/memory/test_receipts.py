@@ -1,16 +1,38 @@
 """Sealed receipts: what is altered, removed or added afterwards is found."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from memory import receipts
+from memory import context, receipts, remember
+from memory.contracts import EpisodeBody, RecallBody, parse
 from memory.receipts import Seals
 from tenants.isolation import Role, tenant_transaction
 from tests.memory.background import publish, say, worker_rows
 
 pytestmark = pytest.mark.usefixtures("database")
+
+
+def ask(agent: Any) -> None:
+    """Ask a question that an episode answers."""
+    actor = agent.actor
+    episode = parse(
+        EpisodeBody,
+        {
+            "kind": "message",
+            "role": "user",
+            "content": "The heron is back.",
+            "session_id": "s",
+            "turn_id": "t",
+            "occurred_at": "2026-01-05T09:00:00Z",
+        },
+    )
+    with tenant_transaction(Role.WRITER, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id):
+        remember.episode(actor, episode)
+    with tenant_transaction(Role.AGENT, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id):
+        body = parse(RecallBody, {"question": "Where is the heron?", "purpose": "support", "budget_tokens": 500})
+        assert context.recalled(actor, body, now=datetime.now(UTC))["context"]
 
 
 def seal(tenant: Any) -> int:
@@ -56,6 +78,10 @@ def test_a_receipt_of_just_now_waits(tenant: Any, agent: Any) -> None:
         "UPDATE memory_receipt SET at = at + interval '1 microsecond' WHERE tenant_id = %s",
         "UPDATE memory_receipt SET withheld = '{\"expired\": 1}' WHERE tenant_id = %s",
         "UPDATE memory_receipt SET reasons = reasons || '{x}' WHERE tenant_id = %s",
+        "UPDATE memory_receipt SET question_digest = NULL WHERE tenant_id = %s",
+        "UPDATE memory_receipt SET question_digest = sha256(question_digest) WHERE tenant_id = %s",
+        "UPDATE memory_receipt SET episode_ids = '{}' WHERE tenant_id = %s",
+        "UPDATE memory_receipt SET episode_ids = NULL WHERE tenant_id = %s",
         "UPDATE memory_receipt SET sealed_seq = NULL WHERE tenant_id = %s",
         "UPDATE memory_receipt SET sealed_seq = 1 WHERE tenant_id = %s",
     ],
@@ -64,7 +90,25 @@ def test_a_damaged_receipt_is_found(tenant: Any, agent: Any, superuser: Any, dam
     publish(tenant)
     for value in ("Oslo", "Rome"):
         say(agent, value=value)
-    assert seal(tenant) == 2
+    ask(agent)
+    assert seal(tenant) == 4
     assert verified(tenant).bad is None
     superuser.execute(damage, [tenant.id])
+    assert verified(tenant).bad is not None
+
+
+def test_receipts_sealed_before_questions_were_in_the_line_still_hold(
+    tenant: Any, agent: Any, superuser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tenant)
+    say(agent, value="Oslo")
+    ask(agent)
+    with monkeypatch.context() as former:
+        former.setattr(receipts, "_FORM", 1)
+        former.setattr(receipts, "_TAKE", receipts._TAKE.replace(f" || {receipts._ASKED}", ""))
+        assert seal(tenant) == 3
+    say(agent, value="Rome")
+    assert seal(tenant) == 1
+    assert verified(tenant) == Seals(batches=2, receipts=4, bad=None)
+    superuser.execute("UPDATE memory_receipt SET fact_ids = '{}' WHERE tenant_id = %s", [tenant.id])
     assert verified(tenant).bad is not None
