@@ -43,6 +43,8 @@ _VALUES = 20
 _WORTH = 0.2
 _EXCERPT = 600
 _KEPT = 64
+#: Words that ask for whatever is known.
+_ALL_THAT_HOLDS = "know known tell remember recall everything anything facts profile summary summarize"
 
 
 @dataclass(slots=True)
@@ -246,9 +248,9 @@ def _exact(actor: Actor, asked: _Asked, context: _Context) -> None:
 
 
 def _only_names(asked: _Asked) -> bool:
-    """Whether the question says nothing but whom it is about: "mira?" asks for all that holds."""
+    """Whether the question says nothing but whom it is about: "mira?" and "what do we know about mira?" ask for all that holds."""
     named = {word for name in asked.subjects or () for word in lexemes.lexemes(name, search.language())}
-    return set(asked.lexemes) <= named
+    return set(asked.lexemes) <= named | set(lexemes.lexemes(_ALL_THAT_HOLDS, search.language()))
 
 
 def _add(context: _Context, fact: dict[str, Any], asked: _Asked, *, why: str) -> None:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Literal
 
 from memory.extraction import cues
-from memory.extraction.typed_values import Mention, dates
+from memory.extraction.typed_values import MONTHS, Mention, dates
 from policies.definitions import AttributeDefinition
 
 Mode = Literal["current", "as_of"]
@@ -44,6 +44,10 @@ _AS_OF = re.compile(r"\b(?:as of|as at|as on|as it stood on|as it was on|back on
 _BEFORE = re.compile(r"\b(?:before|prior to|until|till|up to|earlier than|ahead of)\s*(?:the\s*)?$", re.I)
 _ON = re.compile(r"\b(?:on|in|during|at|by)\s*(?:the\s*)?$", re.I)
 _AFTER = re.compile(r"\b(?:after|since|from|later than)\s*(?:the\s*)?$", re.I)
+_MONTH_ALONE = re.compile(
+    rf"(?<=[ (])({'|'.join(MONTHS)})\b(?!,? *\d)(?! (?:first|the \d))",
+    re.I,
+)
 _BELIEVED = re.compile(r"\b(?:believ\w*|knew|know|known|thought|think|assum\w*|record\w*)\b", re.I)
 
 
@@ -60,13 +64,14 @@ def moment(question: str, now: datetime) -> Moment:
     """Return as of when the question asks. `now` is the request's instant, aware.
 
     "before 3 June" is the last instant before that day, "on 3 June" and "as of 3 June" the day's last; a day without
-    its year is the nearest. A date that lies ahead, or that the question does not look back to, leaves it one about now:
-    "is it due on 15 July?" asks about now. "what did we believe on 5 June about 2 June" names both instants.
+    its year is the nearest. A month without its year ("before June", "in May") is the last one that has begun. A date that
+    lies ahead, or that the question does not look back to, leaves it one about now: "is it due on 15 July?" asks about now.
+    "what did we believe on 5 June about 2 June" names both instants.
     """
     today = now.astimezone(UTC).date()
     back: list[tuple[Mention, datetime]] = []
     past = _PAST.search(question) is not None
-    found = list(_stretches(question, today))
+    found = list(_stretches(question, today, past=past))
     for mention, first, following in found:
         ahead = question[max(0, mention.start - _AHEAD) : mention.start]
         if _AFTER.search(ahead):
@@ -100,12 +105,12 @@ def moment(question: str, now: datetime) -> Moment:
     return Moment("as_of", back[0][1])
 
 
-def _stretches(question: str, today: date) -> Iterable[tuple[Mention, date, date]]:
+def _stretches(question: str, today: date, *, past: bool) -> Iterable[tuple[Mention, date, date]]:
     """Yield the first dates of a question, each with the first day of what is meant and the day after its last.
 
     A date at either end of the calendar is none: nothing comes before the first day, or after the last.
     """
-    for mention in islice(dates(question, today), _MOST_DATES):
+    for mention in _mentioned(question, today, past=past):
         if not isinstance(mention.value, str):
             continue
         try:
@@ -114,6 +119,20 @@ def _stretches(question: str, today: date) -> Iterable[tuple[Mention, date, date
             continue
         if first > date.min:
             yield mention, first, following
+
+
+def _mentioned(question: str, today: date, *, past: bool) -> list[Mention]:
+    """Return the dates of a question in its order, and where it looks back the months that it names alone."""
+    found = list(islice(dates(question, today), _MOST_DATES))
+    if past:
+        for match in islice(_MONTH_ALONE.finditer(question), _MOST_DATES):
+            if any(each.start < match.end() and match.start() < each.end for each in found):
+                continue
+            month = MONTHS.index(match[1].lower()) + 1
+            first = date(today.year - (month > today.month), month, 1)
+            found.append(Mention("date", *match.span(), first.isoformat(), exact=False))
+        found.sort(key=lambda each: each.start)
+    return found[:_MOST_DATES]
 
 
 def _midnight(day: date) -> datetime:

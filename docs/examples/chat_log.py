@@ -2,8 +2,8 @@
 
     python docs/examples/chat_log.py docs/examples/chat.jsonl --subject jonas --key "$MUNIMENT_KEY"
 
-A line of the log is `{"at": instant, "who": "user" | "assistant", "text": …}`. Running it again stores nothing twice: each
-turn is one episode, known by its session and number.
+A line of the log is `{"at": instant, "who": "user" | "assistant" | "tool", "text": …}`; the `text` of a tool is what it
+answered, text or JSON. Running it again stores nothing twice: each turn is one episode, known by its session and number.
 """
 
 import argparse
@@ -33,9 +33,14 @@ class Muniment:
         connection = kind(self._url.netloc, timeout=120)
         headers = {"Authorization": f"Api-Key {self._key}", "Content-Type": "application/json"}
         target = f"{self._url.path}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
-        connection.request(method, target, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        found = json.loads(answer.read() or b"null")
+        try:
+            connection.request(method, target, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            found = json.loads(answer.read() or b"null")
+        except (OSError, http.client.HTTPException, ValueError):
+            sys.exit(
+                f"no Muniment answers at {self._url.geturl()}: start it, or name another with --url or MUNIMENT_URL"
+            )
         connection.close()
         if answer.status >= 400:
             sys.exit(f"{method} {path}: {answer.status} {found['code']} {found.get('errors') or ''}")
@@ -46,11 +51,12 @@ def remember(muniment: Muniment, log: Path, subject: str) -> None:
     """Send every turn as an episode, and print what became of it."""
     for number, line in enumerate(log.read_text(encoding="utf-8").splitlines(), 1):
         turn = json.loads(line)
+        called = {"tool_call_id": turn.get("call", f"call-{number}")} if turn["who"] == "tool" else {}
         kept = muniment.send(
             "POST",
             "/episodes/",
             {
-                "kind": "message",
+                "kind": "tool_result" if turn["who"] == "tool" else "message",
                 "role": turn["who"],
                 "content": turn["text"],
                 "session_id": log.stem,
@@ -58,6 +64,7 @@ def remember(muniment: Muniment, log: Path, subject: str) -> None:
                 "subject": subject,
                 "occurred_at": turn["at"],
                 "extract": "now",
+                **called,
             },
         )
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -67,14 +74,21 @@ def remember(muniment: Muniment, log: Path, subject: str) -> None:
             kept |= {name: episode[name] for name in ("extraction", "asked", "buffered", "rejected")}
             kept["facts"] = [{"fact": muniment.send("GET", f"/facts/{each}/")} for each in episode["facts"]]
         state = kept["extraction"]
-        print(f"{turn['at'][:10]} {turn['who']:9} {turn['text']}")
+        said = turn["text"] if isinstance(turn["text"], str) else json.dumps(turn["text"], ensure_ascii=False)
+        print(f"{turn['at'][:10]} {turn['who']:9} {said}")
         for each in kept["facts"]:
             fact = each["fact"]
             print(f"{'':21}-> {fact['attribute']} = {fact['value']} from {fact['valid_from'][:10]}")
         for each in kept["asked"]:
             print(f"{'':21}?  {each['attribute']}: a person is asked ({', '.join(each['reasons'])})")
+        for each in kept["buffered"]:
+            print(f"{'':21}~  {each['attribute']}: waits until it is said again")
         for each in kept["rejected"]:
             print(f"{'':21}x  {each['attribute']}: {', '.join(each['reasons'])}")
+        for name, count in kept["replaced"].items():
+            print(f"{'':21}*  {name}: replaced before anything was stored, {count} time{'' if count == 1 else 's'}")
+        if kept["quarantined"]:
+            print(f"{'':21}*  it speaks to the agent: what is drawn from it waits for a person")
         if state["state"] not in ("done", "skipped"):
             print(f"{'':21}!  {state['state']}: {state['code']}")
 
@@ -82,13 +96,18 @@ def remember(muniment: Muniment, log: Path, subject: str) -> None:
 def ask(muniment: Muniment, subject: str) -> None:
     """Read what holds now, what held before, and why."""
     print("\nWhat holds now:")
-    for fact in muniment.send("GET", "/facts/", subject=subject)["results"]:
+    holding = muniment.send("GET", "/facts/", subject=subject)["results"]
+    for fact in holding:
         print(f"  {fact['attribute']} = {fact['value']} (since {fact['valid_from'][:10]}, {fact['sensitivity']})")
-    asked = {"subject": subject, "attribute": "passport_deadline"}
-    then = muniment.send("GET", "/facts/", **asked, valid_at="2026-06-02T00:00:00Z")["results"]
-    print(f"\nWhat held on 2 June: {[fact['value'] for fact in then]}")
-    for fact in muniment.send("GET", "/facts/", **asked)["results"]:
-        print("\nWhy we believe the deadline:")
+    # What replaced something tells most.
+    for fact in sorted(holding, key=lambda fact: fact["supersedes"] is None)[:1]:
+        print(f"\nWhat held of {fact['attribute']}, and why we believe it:")
+        history = muniment.send("GET", f"/facts/{fact['id']}/history/")
+        for stretch in history["stretches"]:
+            if stretch["state"] == "held" and stretch["superseded_at"] is None:
+                print(
+                    f"  {stretch['value']} from {stretch['valid_from'][:10]} until {(stretch['valid_to'] or 'now')[:10]}"
+                )
         for source in muniment.send("GET", f"/facts/{fact['id']}/lineage/")["sources"]:
             said = source["provenance"]
             print(f"  {said['turn_id']}, drawn by {said['extractor']}: “{said['quote']}”")

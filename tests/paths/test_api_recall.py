@@ -74,6 +74,42 @@ def test_a_question_that_looks_back_is_answered_as_of_then(ledger: Ledger, quest
     assert (answer["mode"], facts_of(answer)) == ("as_of", [("passport_deadline", value)])
 
 
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("Where did mira live before June?", "2026-05-31"),
+        ("Which plan was mira on in May?", "2026-05-31"),
+        ("Which plan was mira on in december?", "2025-12-31"),
+        ("Which plan was mira on before 3 June?", "2026-06-02"),
+    ],
+)
+def test_a_month_without_its_year_is_the_last_one_that_has_begun(text: str, last: str) -> None:
+    read = moment(text, datetime(2026, 11, 30, 9, tzinfo=UTC))
+    assert read.mode == "as_of"
+    assert read.valid_at == datetime.fromisoformat(f"{last}T23:59:59.999999+00:00")
+
+
+def test_a_month_that_has_begun_is_asked_about_up_to_now() -> None:
+    now = datetime(2026, 11, 30, 9, tzinfo=UTC)
+    assert moment("Which plan was mira on in November?", now).valid_at == now
+
+
+def test_a_month_that_lies_ahead_leaves_the_question_one_about_now(ledger: Ledger) -> None:
+    ledger.said("mira", "city", "Porto")
+    for text in ("Is mira in the same city until June?", "Which city may mira be in by May?"):
+        assert asked(ledger, text)["mode"] == "current"
+
+
+@pytest.mark.parametrize(
+    "question", ["mira?", "What do we know about mira?", "Tell me everything you remember of mira"]
+)
+def test_a_question_that_names_nothing_but_a_subject_is_about_all_that_holds(ledger: Ledger, question: str) -> None:
+    ledger.said("mira", "city", "Porto")
+    ledger.said("mira", "passport_deadline", "2026-06-30")
+    ledger.said("noor", "city", "Oslo")
+    assert set(facts_of(asked(ledger, question))) == {("city", "Porto"), ("passport_deadline", "2026-06-30")}
+
+
 def test_instants_that_are_given_go_before_those_of_the_question(ledger: Ledger) -> None:
     trace(ledger)
     answer = asked(ledger, "the passport deadline of mira", valid_at="2026-06-02T00:00:00Z")
