@@ -71,7 +71,7 @@ _BY_ID = look_up("s", "memory_subject", "x.id = %(subject)s::uuid AND NOT x.rest
 #: What may be told of a single source that a text lost. What is hidden by class or by a person stays a count.
 _TOLD = "'changed', 'no_longer_holds', 'new', 'expired', 'consent', 'ended'"
 
-# The reader's text held against that: the same facts, stretches and states, as many as it rests on and as are seen.
+# The reader's text held against that: the same facts over the same stretches in the same states, none more and none less.
 _READ = recall.in_one_line(f"""{_SEEN.format(subject=_BY_NAME)}
 , d AS MATERIALIZED (
   SELECT d.*, p.id AS readable, p.sealed, sk.wrapped, sk.version FROM t CROSS JOIN s{
@@ -88,11 +88,12 @@ _READ = recall.in_one_line(f"""{_SEEN.format(subject=_BY_NAME)}
     look_up("w", "memory_derivedsource", "x.derived_id = d.id")
 }
 ), verdict AS MATERIALIZED (
-  SELECT n.visible, coalesce(n.visible > 0 AND n.visible = n.same AND n.visible = d.sources AND n.entries < %(most)s::int
-    AND d.readable IS NOT NULL AND d.builder = %(builder)s::text, false) AS fresh, n.entries
-  FROM (SELECT count(*) AS entries, count(seen.visible) AS visible, count(source.fact_id) AS same
-    FROM seen LEFT JOIN source ON source.fact_id = seen.visible AND source.belief_id = seen.belief_id
-      AND source.state = seen.state) n LEFT JOIN d ON true
+  SELECT n.visible, n.entries, coalesce(n.visible > 0 AND n.entries < %(most)s::int AND n.rests = r.rests
+    AND d.readable IS NOT NULL AND d.builder = %(builder)s::text, false) AS fresh
+  FROM (SELECT count(*) AS entries, count(seen.visible) AS visible, string_agg(uuid_send(seen.visible)
+      || uuid_send(seen.belief_id) || seen.state, ''::bytea ORDER BY seen.visible) AS rests FROM seen) n
+    CROSS JOIN (SELECT string_agg(uuid_send(source.fact_id) || uuid_send(source.belief_id) || source.state, ''::bytea
+      ORDER BY source.fact_id) AS rests FROM source) r LEFT JOIN d ON true
 ), answer AS MATERIALIZED (
   SELECT s.id AS subject_id, seen.attribute_id, seen.visible, seen.withheld FROM s CROSS JOIN seen
 ), left_behind AS ({recall.LEAVE_OF_ANSWER} FROM t CROSS JOIN verdict WHERE verdict.fresh)

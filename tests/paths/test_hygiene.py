@@ -565,15 +565,15 @@ def test_an_error_of_the_database_tells_nothing_of_the_row(
 
     publish(tenant)
     stream, met = overheard
-    insert = rows.Table.insert
+    parameters = rows.parameters
 
-    def spoil(self: rows.Table, owner: Any, given: Any) -> None:
-        if self is rows.PAYLOADS:
-            place = [name for name, _ in self.columns].index("purpose")
-            given = [(*row[:place], "no_such_purpose", *row[place + 1 :]) for row in given]
-        insert(self, owner, given)
+    def spoil(sets: Any) -> dict[str, str]:
+        return parameters(
+            (table, [row._replace(purpose="no_such_purpose") for row in given] if table is rows.PAYLOADS else given)
+            for table, given in sets
+        )
 
-    monkeypatch.setattr(rows.Table, "insert", spoil)
+    monkeypatch.setattr(rows, "parameters", spoil)
     mail = Correspondence(in_process(), tenant.agent("writer").key)
     answer = mail.ask("POST", "/api/v1/facts/", fact("city", f"{REFUSED} city", f"{REFUSED} subject"))
     assert answer.status == 500
