@@ -97,7 +97,8 @@ _READ = recall.in_one_line(f"""{_SEEN.format(subject=_BY_NAME)}
 ), answer AS MATERIALIZED (
   SELECT s.id AS subject_id, seen.attribute_id, seen.visible, seen.withheld FROM s CROSS JOIN seen
 ), left_behind AS ({recall.LEAVE_OF_ANSWER} FROM t CROSS JOIN verdict WHERE verdict.fresh)
-SELECT t.valid_at, verdict.fresh, verdict.visible, verdict.entries, s.id, d.id, d.payload_id, d.sealed, d.wrapped, d.version,
+SELECT coalesce(d.state = 'wanted' AND d.asked_at > t.valid_at - interval '10 minutes', false), verdict.fresh,
+  verdict.visible, verdict.entries, s.id, d.id, d.payload_id, d.sealed, d.wrapped, d.version,
   d.sensitivity, d.expires_at, d.built_at,
   ARRAY(SELECT seen.visible FROM seen WHERE seen.visible IS NOT NULL ORDER BY seen.key_id, seen.visible),
   (SELECT jsonb_object_agg(r.withheld, r.n)::text FROM (SELECT seen.withheld, count(*) AS n FROM seen
@@ -176,17 +177,18 @@ def profile(actor: Actor, subject: str) -> Text:
             "actor": actor.id,
         },
     )[0]
-    at, fresh, visible, entries, about, derived, payload, sealed, wrapped, version, level, expires_at, built_at = found[
-        :13
-    ]
+    asked, fresh, visible, entries, about, derived, payload, sealed, wrapped, version, level, expires_at, built_at = (
+        found[:13]
+    )
     facts, withheld, changed = found[13], *(json.loads(each) if each else None for each in found[14:])
     if fresh:
         body = opened(actor.tenant, payload, _PURPOSE, None, sealed, wrapped, version)
         text = _served(subject, body, receipt)
         return Text(derived, subject, text, facts, level, expires_at, built_at, withheld or {}, [], False, receipt)
-    if visible and entries <= MOST_FACTS:
-        _ask(actor, about)
     page = recall.profile(actor, subject)
+    # Last, and by one reader of many: the wish is a row that others would wait for.
+    if visible and entries <= MOST_FACTS and not asked:
+        _ask(actor, about)
     return Text(
         id=None,
         subject=subject,

@@ -40,16 +40,17 @@ def test_what_a_text_takes_does_not_grow_with_its_facts(ledger: Ledger) -> None:
         return len(beside_the_key(sent))
 
     ledger.said("mira", "tag", "0")
-    few = [statements()]
+    few = [statements(), statements()]
     settle(ledger)
     few.append(statements())
     for number in range(1, 20):
         ledger.said("mira", "tag", str(number))
-    many = [statements()]
+    many = [statements(), statements()]
     settle(ledger)
     many.append(statements())
-    # The agent's role and the look that leaves a receipt; else the writer's role and back, the wish, its entry, the facts.
-    assert few == many == [7, 2]
+    # The agent's role, the look, the facts, and for the first that asks: the writer's role and back, the wish, its entry.
+    # Once it is made: the role, and the look, which leaves the receipt.
+    assert few == many == [7, 3, 2]
 
 
 def test_no_other_tenant_and_no_key_without_the_scope_reads_a_text(
