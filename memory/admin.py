@@ -41,7 +41,18 @@ from policies.admin import DRAFTERS
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
 from tenants.actors import Actor, MemberRole
-from tenants.admin import AuditEventAdmin, MetadataAdmin, NewestFirst, instant, link_to, one_of, standing, words, yes
+from tenants.admin import (
+    AuditEventAdmin,
+    MetadataAdmin,
+    NewestFirst,
+    PageAdmin,
+    instant,
+    link_to,
+    one_of,
+    standing,
+    words,
+    yes,
+)
 from tenants.errors import Missing
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, assume
@@ -145,23 +156,16 @@ _GOVERNED = (sensitivity_word, "basis", kept_until, "redaction_state", yes("rest
 
 
 @admin.register(Subject)
-class SubjectAdmin(MetadataAdmin):
+class SubjectAdmin(PageAdmin):
     """The entities that facts are about, by kind: their names are content."""
 
     list_display = ("__str__", "kind", "key_masked", yes("restricted"), instant("created_at"))
     list_filter = (one_of("restricted", {True: "restricted", False: "not restricted"}, "processing"),)
     fields = ("id", "kind", "key_masked", yes("restricted"), instant("created_at"))
 
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    def page(self, request: HttpRequest, subject: Any) -> HttpResponse:
         """Show what held when about a subject, as a drawing and as a table of the same."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        tenant = standing(request).tenant
-        if object_id is None or tenant is None or not self.has_view_permission(request):
-            raise PermissionDenied
-        subject = self.get_object(request, object_id)
+        tenant = subject.tenant_id
         known_at, problem = _instant_asked(request, "known_at")
         found = sight.stretches(tenant, subject.id, known_at=known_at)
         more, found = len(found) > sight.SHOWN, found[: sight.SHOWN]
@@ -227,7 +231,7 @@ class ExtractionAdmin(MetadataAdmin):
 
 
 @admin.register(FactKey)
-class FactKeyAdmin(MetadataAdmin):
+class FactKeyAdmin(PageAdmin):
     """Questions that have one answer at a time."""
 
     list_display = ("__str__", _SUBJECT, "attribute_name", "act_no", instant("newest_at"))
@@ -237,15 +241,8 @@ class FactKeyAdmin(MetadataAdmin):
         *(instant("newest_at"), "chain_no"),
     )
 
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    def page(self, request: HttpRequest, key: Any) -> HttpResponse:
         """Show everything that was said under a key, and every stretch that was ever believed."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if object_id is None or not self.has_view_permission(request):
-            raise PermissionDenied
-        key = self.get_object(request, object_id)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -391,7 +388,7 @@ _SAYINGS_SHOWN = 20
 
 
 @admin.register(Candidate)
-class CandidateAdmin(MetadataAdmin):
+class CandidateAdmin(PageAdmin):
     """Proposed sayings: what waits for a person, what waits to recur, what became of either.
 
     A reviewer sees what a decision is about by asking for it, which is audited, and decides through the door.
@@ -416,16 +413,6 @@ class CandidateAdmin(MetadataAdmin):
             *super().get_urls(),
         ]
 
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """Show what waits and why, without content."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if object_id is None or not self.has_view_permission(request):
-            raise PermissionDenied
-        return self._page(request, self.get_object(request, object_id))
-
     def show_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a reviewer in clear what the decision is about, once the chain says so."""
         if request.method != "POST":
@@ -433,10 +420,10 @@ class CandidateAdmin(MetadataAdmin):
         self._require_reviewer(request)
         candidate = self.get_object(request, object_id)
         if candidate.state not in _WAITING:
-            return self._page(request, candidate, problem="It was decided already.", status=409)
+            return self.page(request, candidate, problem="It was decided already.", status=409)
         with _as_writer(request) as actor:
             shown = sight.show(actor, candidate.id)
-        return self._page(request, candidate, shown=shown, asked=True)
+        return self.page(request, candidate, shown=shown, asked=True)
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Confirm or reject with a reason, as the person who is signed in."""
@@ -446,11 +433,11 @@ class CandidateAdmin(MetadataAdmin):
         candidate = self.get_object(request, object_id)
         decision, reason = request.POST.get("decision", ""), request.POST.get("reason", "")
         if reason not in DECISIONS.get(decision, {}):
-            return self._page(request, candidate, problem="A decision needs a reason that goes with it.", status=400)
+            return self.page(request, candidate, problem="A decision needs a reason that goes with it.", status=400)
         if not _may_decide(request, candidate):
             raise PermissionDenied
         if request.POST.get("occurrences") != str(candidate.occurrences):
-            return self._page(request, candidate, problem="It changed since you looked. Look again.", status=409)
+            return self.page(request, candidate, problem="It changed since you looked. Look again.", status=409)
         try:
             with _as_writer(request) as actor:
                 outcome = remember.decide_candidate(actor, candidate.id, accept=decision == "confirm", reason=reason)
@@ -458,7 +445,7 @@ class CandidateAdmin(MetadataAdmin):
             raise Http404 from None
         if isinstance(outcome, Denied):
             told = _DENIED.get(outcome.code, f"Nothing was decided: {outcome.code}.")
-            return self._page(request, candidate, problem=told, status=outcome.status)
+            return self.page(request, candidate, problem=told, status=outcome.status)
         messages.success(request, f"{candidate} was {'confirmed' if decision == 'confirm' else 'rejected'}.")
         following = sight.next_waiting(candidate.tenant_id, candidate.id)
         if following is not None:
@@ -469,7 +456,7 @@ class CandidateAdmin(MetadataAdmin):
         if not standing(request).is_one_of(MemberRole.REVIEWER):
             raise PermissionDenied
 
-    def _page(
+    def page(
         self,
         request: HttpRequest,
         candidate: Candidate,

@@ -41,7 +41,7 @@ from policies.publishing import Version
 from policies.rules import PolicyDocument, policy_document
 from policies.vocabulary import Basis, Confirm, Kind, Sensitivity, SourceKind
 from tenants.actors import MemberRole
-from tenants.admin import HistoryAdmin, MetadataAdmin, instant, known_id, link_to, one_of, standing, words
+from tenants.admin import HistoryAdmin, MetadataAdmin, PageAdmin, instant, known_id, link_to, one_of, standing, words
 from tenants.errors import Clash, Forbidden, Missing, Problem
 from tenants.models import User
 from tenants.registry import CLEARANCES
@@ -231,7 +231,7 @@ _EXAMPLE = {
 
 
 @admin.register(Attribute)
-class AttributeAdmin(_Drafts, HistoryAdmin, MetadataAdmin):
+class AttributeAdmin(_Drafts, HistoryAdmin, PageAdmin):
     """What may be known of a subject, by name."""
 
     act = Act.PUBLISH_ATTRIBUTE
@@ -251,15 +251,8 @@ class AttributeAdmin(_Drafts, HistoryAdmin, MetadataAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         return super().changelist_view(request, {**(extra_context or {}), "may_draft": _may_draft(request)})
 
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    def page(self, request: HttpRequest, found: Any) -> HttpResponse:
         """Show what is in force of an attribute in plain words, its versions, and what is stored under each."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if object_id is None or not self.has_view_permission(request):
-            raise PermissionDenied
-        found = self.get_object(request, object_id)
         versions = list(AttributeVersion.objects.filter(attribute_id=found.id).order_by("-number")[:50])
         in_force = next((each for each in versions if each.state == "active"), None)
         stored = import_string(settings.FACTS_BY_VERSION)(found.tenant_id, found.id)
@@ -304,7 +297,7 @@ class AttributeAdmin(_Drafts, HistoryAdmin, MetadataAdmin):
         return publishing.draft_attribute(standing(request).actor, read, now=_now())
 
 
-class _Versions(MetadataAdmin):
+class _Versions(PageAdmin):
     """The pages of a version: what it says, what it would change, and what may be done with it."""
 
     act: Act
@@ -318,16 +311,6 @@ class _Versions(MetadataAdmin):
             _route(site, "<path:object_id>/again/", self.again_view, f"{name}_again"),
             *super().get_urls(),
         ]
-
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """Show a version beside what is in force."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if object_id is None or not self.has_view_permission(request):
-            raise PermissionDenied
-        return self.page(request, self.get_object(request, object_id))
 
     def ask_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for a draft to be put in force."""
@@ -448,7 +431,7 @@ class AttributeVersionAdmin(_Versions):
 
 
 @admin.register(Policy)
-class PolicyAdmin(_Drafts, HistoryAdmin, MetadataAdmin):
+class PolicyAdmin(_Drafts, HistoryAdmin, PageAdmin):
     """A tenant's write policies."""
 
     act = Act.PUBLISH_POLICY
@@ -467,15 +450,8 @@ class PolicyAdmin(_Drafts, HistoryAdmin, MetadataAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         return super().changelist_view(request, {**(extra_context or {}), "may_draft": _may_draft(request)})
 
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    def page(self, request: HttpRequest, policy: Any) -> HttpResponse:
         """Show a policy in plain words, and its versions."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if object_id is None or not self.has_view_permission(request):
-            raise PermissionDenied
-        policy = self.get_object(request, object_id)
         versions = list(PolicyVersion.objects.filter(policy_id=policy.id).order_by("-number")[:50])
         in_force = next((each for each in versions if each.state == "active"), None)
         shown = in_force or next(iter(versions), None)
@@ -653,7 +629,7 @@ _ANSWERS = {Answer.APPROVE: "Approve", Answer.RETURN: "Send back", Answer.REFUSE
 
 
 @admin.register(DecisionRequest)
-class DecisionRequestAdmin(HistoryAdmin, MetadataAdmin):
+class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
     """What one member asks for and another decides on."""
 
     seen_by = frozenset(MemberRole)
@@ -677,16 +653,6 @@ class DecisionRequestAdmin(HistoryAdmin, MetadataAdmin):
             _route(site, "<path:object_id>/withdraw/", self.withdraw_view, "policies_decisionrequest_withdraw"),
             *super().get_urls(),
         ]
-
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """Show what is asked for: what would change, what follows, and who may decide."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if object_id is None or not self.has_view_permission(request):
-            raise PermissionDenied
-        return self.page(request, self.get_object(request, object_id))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DecisionRequest]:
         found: QuerySet[DecisionRequest] = super().get_queryset(request)

@@ -278,6 +278,23 @@ class MetadataAdmin(ReadOnlyAdmin):
         return found
 
 
+class PageAdmin(MetadataAdmin):
+    """Metadata of which one row has a page of our own, in place of the theme's form."""
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if object_id is None or not self.has_view_permission(request):
+            raise PermissionDenied
+        return self.page(request, self.get_object(request, object_id))
+
+    def page(self, request: HttpRequest, row: Any, /) -> HttpResponse:
+        """Return the page of a row that is there, for somebody who may see it."""
+        raise NotImplementedError
+
+
 def known_id(text: str) -> str:
     """Return an id from a path; Http404 where it is none."""
     try:
