@@ -12,8 +12,9 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.auth.models import Group
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import path, reverse
@@ -106,6 +107,9 @@ class ReadOnlyAdmin(ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
+        if any("\0" in text for each in request.GET.lists() for text in (each[0], *each[1])):
+            # No text in the database holds one, and asking for it would be an error there.
+            raise BadRequest
         offered = {"acts": self.acts(request, None), **(extra_context or {})}
         page: HttpResponse = super().changelist_view(request, offered)
         return page
@@ -141,6 +145,10 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
             raise Http404
         page: HttpResponse = super().history_form_view(request, known_id(object_id), version_id, extra_context)
         return page
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        # The library's page of a past version goes by these, and not by who may change what.
+        return flatten_fieldsets(self.fieldsets) if self.fieldsets else tuple(self.fields or ())
 
 
 Shown = Callable[[Any], str]

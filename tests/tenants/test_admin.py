@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from tenants.actors import MemberRole
 from tenants.isolation import Role, tenant_transaction
-from tenants.models import PLATFORM, AgentKey, AuditEvent, Membership, User
+from tenants.models import PLATFORM, Agent, AgentKey, AuditEvent, Membership, User
 from tests.organisation import PASSWORD
 
 MODELS = ["tenant", "agent", "agentkey", "membership", "user", "auditevent"]
@@ -168,9 +168,20 @@ def test_the_history_of_a_row_is_shown(tenant: Any) -> None:
     answer = client.get(f"/admin/tenants/agent/{agent.actor.id}/history/")
     assert answer.status_code == 200
     assert b"agent.created" in answer.content
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        version = Agent.history.get(id=agent.actor.id).history_id
+    past = client.get(f"/admin/tenants/agent/{agent.actor.id}/history/{version}/")
+    assert past.status_code == 200
+    assert agent.name in past.content.decode()
     for odd in ("x", "%00", str(uuid4()) + "x"):
         assert client.get(f"/admin/tenants/agent/{odd}/history/").status_code in (302, 404)
         assert client.get(f"/admin/tenants/agent/{odd}/change/").status_code in (302, 404)
+
+
+def test_a_filter_that_no_text_can_match_is_refused(tenant: Any) -> None:
+    client = tenant.person(MemberRole.AUDITOR).signed_in()
+    for query in ("state=%00", "state__exact=a%00", "q=%00", "%00=1"):
+        assert client.get(f"/admin/tenants/agent/?{query}").status_code in (302, 400)
 
 
 @pytest.mark.parametrize("lookup", ["digest__startswith", "agent__name__startswith", "tenant__slug", "prefix__gt"])
