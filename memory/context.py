@@ -37,7 +37,7 @@ MOST_EPISODES = 10
 #: Episodes beside facts that answer.
 BESIDE = 3
 #: Of what is found by words so many are placed in their conversations, and of values so many held against beliefs.
-_PLACED = 60
+_PLACED = 100
 _VALUES = 20
 #: What scores less than this share of the best is not evidence enough.
 _WORTH = 0.2
@@ -311,7 +311,7 @@ _PLACES = """
 SELECT e.id, e.role,
   ARRAY(SELECT n.id FROM memory_episode n WHERE n.tenant_id = %(tenant)s::uuid AND n.session_id = e.session_id
     AND (n.occurred_at, n.id) > (e.occurred_at, e.id) AND n.subject_id IS NOT DISTINCT FROM e.subject_id
-    ORDER BY n.occurred_at, n.id LIMIT 2)
+    ORDER BY n.occurred_at, n.id LIMIT 3)
 FROM unnest(%(episodes)s::uuid[]) AS w (id)
   CROSS JOIN LATERAL (SELECT * FROM memory_episode x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = w.id AND NOT x.quarantined
     AND (%(valid_at)s::timestamptz IS NULL OR x.occurred_at <= %(valid_at)s::timestamptz)
@@ -341,7 +341,7 @@ def _episodes(actor: Actor, asked: _Asked, hits: Sequence[Hit]) -> list[Hit]:
         places.update({episode: Place(role, following) for episode, role, following in found})
         best += part
     ranked = ranking.spread(ranking.placed(best, places), places)[:MOST_EPISODES]
-    return ranking.newest_first(ranked) if asked.moment.mode == "current" else ranked
+    return ranking.newest_first(ranked, places) if asked.moment.mode == "current" else ranked
 
 
 def ranked_episodes(actor: Actor, text: str, *, subject: str, now: datetime) -> list[UUID]:

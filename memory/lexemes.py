@@ -29,6 +29,10 @@ _COMMON_WORDS = """a about above after again against all am an and any are as at
     their theirs them themselves then there these they this those through to too under until up us ve very was we were
     what when where which while who whom whose why will with would you your yours yourself yourselves"""
 _COMMON = frozenset(_COMMON_WORDS.split())
+#: Words that say how something is asked for rather than what. They may matter, so they find; but they weigh half.
+_ASKING_WORDS = """base consider current currently describe explain get give go help know latest like long make many much
+    need recent recently recommend regard relate suggest summarize summary thing use want way"""
+_HALF = 0.5
 
 
 def languages() -> list[str]:
@@ -59,6 +63,17 @@ def lexemes(text: str, language: str) -> list[str]:
         found = [word for word in found if word not in _COMMON] or found
     stem = stemmer(language)
     return [stem(word) for word in found]
+
+
+def worth(asked: Sequence[str], language: str) -> list[float]:
+    """Return what each lexeme of a question is worth beside the others, in their order."""
+    asking = _asking(language)
+    return [_HALF if lexeme in asking else 1.0 for lexeme in asked]
+
+
+@cache
+def _asking(language: str) -> frozenset[str]:
+    return frozenset(map(stemmer(language), _ASKING_WORDS.split())) if language == "english" else frozenset()
 
 
 @cache

@@ -167,7 +167,8 @@ def find(tenant: UUID, question: Sequence[str], *, subject: UUID | None, kinds: 
     by_kind: dict[str, list[Hit]] = {"episode": [], "value": [], "name": []}
     for kind, hit in found.values():
         by_kind[kind].append(hit)
-    return Found(*(ranking.scored(by_kind[kind], extent) for kind in ("episode", "value", "name")))
+    worth = lexemes.worth(asked, language())
+    return Found(*(ranking.scored(by_kind[kind], extent, worth) for kind in ("episode", "value", "name")))
 
 
 def _looks(tokens: Sequence[int], common: dict[int, int], within: list[int]) -> list[tuple[list[int], list[int]]]:
