@@ -16,6 +16,7 @@ ALTER TABLE memory_derivedsource DROP CONSTRAINT derivedsource_derived;
 ALTER TABLE memory_derived DROP CONSTRAINT derived_payload;
 ALTER TABLE memory_payload NO FORCE ROW LEVEL SECURITY;
 DELETE FROM memory_payload WHERE purpose = 'derived';
+SET CONSTRAINTS ALL IMMEDIATE;
 ALTER TABLE memory_payload FORCE ROW LEVEL SECURITY;
 ALTER TABLE memory_payload
   DROP CONSTRAINT payload_purpose_known,
