@@ -324,19 +324,19 @@ _KEEPERS = frozenset({MemberRole.TENANT_ADMIN, MemberRole.AUDITOR})
 class TenantAdmin(HistoryAdmin):
     seen_by = _KEEPERS
     seen_by_operators = True
-    list_display = ("slug", "state", "catalogue_no", "created_at")
+    list_display = ("slug", "state", "catalogue_no", instant("created_at"))
     ordering = ("slug",)
-    fields = ("id", "slug", "state", "catalogue_no", "created_at")
+    fields: Sequence[Any] = ("id", "slug", "state", "catalogue_no", instant("created_at"))
 
 
 @admin.register(Agent)
 class AgentAdmin(HistoryAdmin):
     seen_by = _KEEPERS
-    list_display = ("name", "clearance_word", "trust", "state", "created_at")
+    list_display = ("name", "clearance_word", "trust", "state", instant("created_at"))
     list_filter = ("state", "clearance")
     lookups = frozenset({"state", "state__exact", "clearance", "clearance__exact"})
     ordering = ("name",)
-    fields = ("id", "name", "clearance_word", "trust", "purposes", "state", "created_at")
+    fields: Sequence[Any] = ("id", "name", "clearance_word", "trust", "purposes", "state", instant("created_at"))
 
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
         if not _hands_out(request):
@@ -355,9 +355,15 @@ class AgentKeyAdmin(ReadOnlyAdmin):
     """Keys by their prefix. The digest is no secret and is not shown either."""
 
     seen_by = _KEEPERS
-    list_display = ("prefix", "agent", "scopes", "expires_at", "revoked_at", "last_used_at")
+    _instants = (instant("expires_at"), instant("revoked_at"), instant("last_used_at"))
+    list_display = ("prefix", "agent_name", "scopes", *_instants)
+    list_select_related = ("agent",)
     ordering = ("-id",)
-    fields = ("id", "prefix", "agent", "scopes", "expires_at", "revoked_at", "last_used_at", "created_at")
+    fields: Sequence[Any] = ("id", "prefix", "agent_name", "scopes", *_instants, instant("created_at"))
+
+    @admin.display(description="agent", ordering="agent__name")
+    def agent_name(self, key: AgentKey) -> str:
+        return key.agent.name
 
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
         if row is None or not _hands_out(request):
@@ -371,11 +377,11 @@ class AgentKeyAdmin(ReadOnlyAdmin):
 @admin.register(Membership)
 class MembershipAdmin(HistoryAdmin):
     seen_by = _KEEPERS
-    list_display = ("username", "role", "created_at")
+    list_display = ("username", "role", instant("created_at"))
     list_filter = ("role",)
     lookups = frozenset({"role", "role__exact"})
     ordering = ("-id",)
-    fields = ("id", "username", "role", "created_at")
+    fields: Sequence[Any] = ("id", "username", "role", instant("created_at"))
     list_select_related = ("user",)
 
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
@@ -395,9 +401,17 @@ class UserAdmin(ReadOnlyAdmin):
     """Everyone who may sign in, of whatever tenant: operators' alone."""
 
     seen_by_operators = True
-    list_display = ("username", "is_active", "is_superuser", "last_login")
+    list_display = ("username", "is_active", "is_superuser", instant("last_login"))
     ordering = ("username",)
-    fields = ("id", "username", "is_active", "is_staff", "is_superuser", "last_login", "date_joined")
+    fields: Sequence[Any] = (
+        "id",
+        "username",
+        "is_active",
+        "is_staff",
+        "is_superuser",
+        instant("last_login"),
+        instant("date_joined"),
+    )
 
 
 @admin.register(AuditEvent)

@@ -198,6 +198,8 @@ def conversed(api: Api) -> list[str]:
             )
         for name in ("asked", "buffered", "rejected"):
             lines += [f"    {name:<10} {each['attribute']}: {', '.join(each['reasons'])}" for each in answer[name]]
+        if not any(answer[name] for name in ("facts", "asked", "buffered", "rejected")):
+            lines.append("    nothing    it says nothing that an attribute asks for")
     return lines
 
 
@@ -229,7 +231,8 @@ def main() -> int:
         return 0
     print(f"Admin: {base}/admin/")
     for name, password in made["people"].items():
-        print(f"  {name:<10} {password}")
+        roles = " and ".join(role.replace("_", " ") for role in PEOPLE[name])
+        print(f"  {name:<10} {password}  ({roles})")
     auth = f'-H "Authorization: Api-Key {key}"'
     as_of = f"{base}/api/v1/facts/?subject={SUBJECT}&attribute=passport_deadline&valid_at=2026-06-02T00:00:00Z"
     body = {

@@ -584,7 +584,7 @@ def test_the_demonstrations_conversation_is_drawn_from_and_told_again_the_same(t
     first, again = conversed(Client()), conversed(Client())  # type: ignore[arg-type]
     assert first == again
     assert [line.split()[0] for line in first if line.startswith("    ")] == [
-        *("new", "new", "new", "no_change", "new", "asked", "rejected"),
+        *("new", "new", "new", "nothing", "no_change", "new", "asked", "rejected"),
     ]
 
 

@@ -283,3 +283,25 @@ def test_the_chain_is_listed_by_number_without_counting(tenant: Any, monkeypatch
         whole = [str(each) for each in AuditEvent.objects.order_by("-seq").values_list("id", flat=True)]
     assert seen == whole
     assert client.get("/admin/tenants/auditevent/?before=x").status_code == 302
+
+
+def test_a_list_without_rows_offers_nothing_that_cannot_be_done(tenant: Any) -> None:
+    client = tenant.person(MemberRole.AUDITOR).signed_in()
+    text = client.get("/admin/tenants/agentkey/").content.decode()
+    assert "There is nothing here." in text
+    assert "Create a new item" not in text
+    filtered = client.get("/admin/tenants/agent/?state__exact=ended").content.decode()
+    assert "Nothing fits these filters." in filtered
+
+
+def test_a_key_is_listed_by_its_agents_name_and_its_instants_as_everywhere(tenant: Any) -> None:
+    tenant.agent("billing bot")
+    client = tenant.person(MemberRole.AUDITOR).signed_in()
+    assert "billing bot" in client.get("/admin/tenants/agentkey/").content.decode()
+    for model in ("agent", "agentkey", "membership", "tenant"):
+        text = client.get(f"/admin/tenants/{model}/").content.decode()
+        row = re.search(rf"/admin/tenants/{model}/[0-9a-f-]{{36}}/change/", text)
+        assert row is not None
+        for page in (text, client.get(row[0]).content.decode()):
+            assert not re.search(r"\d [ap]\.m\.", page), model
+            assert model == "agentkey" or re.search(r"<time [^>]*>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d</time>", page), model
