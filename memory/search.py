@@ -201,12 +201,17 @@ class Readiness:
 
 
 _READY = """
-SELECT s.rules IS NOT DISTINCT FROM %s AND s.made_to IS NULL, search_waiting(), statement_timestamp()
+SELECT (s.rules, s.key_version) IS NOT DISTINCT FROM (%s::text, %s::int) AND s.made_to IS NULL, search_waiting(),
+  statement_timestamp()
 FROM (SELECT %s::uuid AS tenant) t LEFT JOIN memory_searchstate s ON s.tenant_id = t.tenant AND s.id = t.tenant
 """
 
 
 def readiness(tenant: UUID) -> Readiness:
-    """Return how far the tenant's index is, under the role of an agent."""
-    ready, waiting, at = rows.fetch(_READY, [rules(), tenant])[0]
+    """Return how far the tenant's index is, under the role of an agent.
+
+    From the moment that the tenant's key has a new version until all entries are made under it, it is not ready.
+    """
+    version = keyring().blinded(tenant, [])[1]
+    ready, waiting, at = rows.fetch(_READY, [rules(), version, tenant])[0]
     return Readiness("ready" if ready else "rebuilding", waiting, at)

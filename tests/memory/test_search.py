@@ -12,6 +12,7 @@ from memory.contracts import EpisodeBody, parse
 from memory.outcomes import EpisodeKept
 from tenants.actors import Actor
 from tenants.isolation import Role, tenant_transaction
+from tenants.secrets import provider
 from tests.memory.doors import Doors
 
 
@@ -192,6 +193,29 @@ def test_c134_an_index_that_is_made_anew_says_so_and_loses_nothing(doors: Doors,
         "SELECT DISTINCT rules FROM memory_searchentry WHERE tenant_id = %s", [doors.id]
     ).fetchall()
     assert made == [(search.rules(),)]
+
+
+def test_after_a_new_version_of_the_tenants_key_the_index_is_made_anew_and_says_so(
+    doors: Doors, superuser: Any
+) -> None:
+    before = say(doors, "a heron on the river")
+    while indexing.make_up(doors.id):
+        pass
+    with reading(doors):
+        assert search.readiness(doors.id).state == "ready"
+    version = provider().new_version(doors.id)
+    # What is said now is found at once, what was said before cannot be until it is made anew: the answer says so.
+    after = say(doors, "the heron is gone")
+    assert found(doors, "heron") == [after]
+    with reading(doors):
+        assert search.readiness(doors.id).state == "rebuilding"
+    while indexing.make_up(doors.id):
+        pass
+    with reading(doors):
+        assert search.readiness(doors.id).state == "ready"
+    assert set(found(doors, "heron")) == {before, after}
+    made = superuser.execute("SELECT DISTINCT key_version FROM memory_searchentry WHERE tenant_id = %s", [doors.id])
+    assert made.fetchall() == [(version,)]
 
 
 def test_in_a_large_scope_rare_words_find_and_common_ones_weigh(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
