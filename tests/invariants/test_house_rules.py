@@ -464,7 +464,8 @@ def test_no_drawer_is_named_utils_or_the_like(files: list[str]) -> None:
     found = [
         name
         for name in files
-        if name.split("/")[0] not in ("docs",) and any(drawers.match(part) for part in name.split("/"))
+        # A template that stands in for one of the library's has that one's path.
+        if not name.startswith(("docs/", "templates/unfold/")) and any(drawers.match(part) for part in name.split("/"))
     ]
     assert not found, "\n".join(found)
 
