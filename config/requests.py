@@ -17,6 +17,7 @@ from allauth.mfa.utils import is_mfa_enabled
 from csp.middleware import CSPMiddleware
 from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.auth.views import redirect_to_login
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import InterfaceError, OperationalError
@@ -138,8 +139,11 @@ class Accounts:
         return answer
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
-        if not isinstance(error, ReauthenticationRequired) or not request.user.is_authenticated:
+        if not isinstance(error, ReauthenticationRequired):
             return None
+        if not request.user.is_authenticated:
+            # Nobody yet, or somebody between the first step and the second.
+            return redirect_to_login(request.path, reverse("admin:login"))
         # allauth would keep a form that was sent in the session and send it again past every middleware. Here whoever
         # sent it comes back to the form.
         assume(Role.FRONT, tenant=None)

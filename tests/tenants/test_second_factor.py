@@ -100,6 +100,13 @@ def test_whoever_has_one_is_asked_for_it_and_is_nobody_until_then(enrolled: Enro
     assert len(entries(enrolled.person, "second_factor.added")) == 1
 
 
+@pytest.mark.parametrize("page", ["app/", "app/remove/", "codes/", "codes/new/", ""])
+def test_pages_of_the_second_factor_lead_whoever_has_not_signed_in_to_signing_in(enrolled: Enrolled, page: str) -> None:
+    for client in (Client(), enrolled.first_step()):
+        answer = client.get(f"/admin/second-factor/{page}")
+        assert (answer.status_code, answer["Location"].startswith(LOGIN)) == (302, True)
+
+
 def test_a_code_is_taken_once(enrolled: Enrolled) -> None:
     assert enrolled.first_step().post("/admin/login/code/", {"code": enrolled.code()}).status_code == 302
     assert enrolled.first_step().post("/admin/login/code/", {"code": enrolled.code()}).status_code == 200
