@@ -58,6 +58,8 @@ _URL = re.compile(
 _HEADER = re.compile(
     r"\bauthorization\b[\"']? ?[:=,] ?[\"']?(?:(?:bearer|basic|token|api-key|digest) ?)([a-z0-9+/=_.~\-]{12,4000})"
 )
+# What a header holds, where its name stands elsewhere: in a pair of texts, or in a field of another name.
+_HEADER_ALONE = re.compile(r"(?:bearer|basic|token|api-key) ([a-z0-9+/=_.~\-]{16,4000})")
 
 # Words of a password, then what joins it to its value. German, Polish, French, Portuguese and Spanish words too.
 _LOGIN_WORDS = (
@@ -152,6 +154,9 @@ def secrets(reading: Reading) -> Iterator[Raw]:
         for found in _HEADER.finditer(folded):
             if _PLACEHOLDER.fullmatch(found.group(1)) is None:
                 yield found.start(1), found.end(1), "CREDENTIAL", "authorization"
+    alone = _HEADER_ALONE.fullmatch(folded)
+    if alone is not None and _is_token(plain[slice(*alone.span(1))]):
+        yield alone.start(1), alone.end(1), "CREDENTIAL", "authorization"
     if _PASSWORD_HINT.search(folded) is not None:
         for pattern in (_PASSWORD, _TOLD):
             for found in pattern.finditer(folded):

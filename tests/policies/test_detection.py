@@ -239,6 +239,8 @@ def test_a_key_is_found_by_its_issuers_shape(detector: str, key: str) -> None:
         ('{"password": "correcthorse"}', "correcthorse", "password"),
         ("postgres://app:hunter2@db.example.org/app", "hunter2", "url_password"),
         ("Authorization: Bearer abcdef0123456789abcdef", "abcdef0123456789abcdef", "authorization"),
+        ("Bearer abcdef0123456789abcdef", "abcdef0123456789abcdef", "authorization"),
+        ("Basic dXNlcjpwYXNzd29yZDEyMw==", "dXNlcjpwYXNzd29yZDEyMw==", "authorization"),
         ('api_key = "9f8a7b6c5d4e3f2a1b0c9d8e"', "9f8a7b6c5d4e3f2a1b0c9d8e", "secret"),
         ("my PIN is 4821", "4821", "pin"),
     ],
