@@ -281,7 +281,8 @@ class FactAdmin(MetadataAdmin):
     list_filter = (_BY_CLASS, _BY_BASIS, one_of("confirmed", {True: "confirmed", False: "not confirmed"}))
     list_select_related = ("key__attribute",)
     fields: Sequence[Any] = (
-        *("id", _KEY, _SUBJECT, "value_masked", _RULES, _POLICY, yes("confirmed"), "confidence", "evidence_count"),
+        *("id", "attribute_name", "value_masked", _SUBJECT, _KEY, _RULES, _POLICY, yes("confirmed"), "confidence"),
+        "evidence_count",
         *_GOVERNED,
         *(instant("review_at"), instant("ended_at"), "ended_by", instant("created_at"), "seen_by_whom"),
     )

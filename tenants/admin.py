@@ -162,7 +162,8 @@ def link_to(model: str, field: str, label: str = "") -> Shown:
         found: UUID | None = getattr(row, field)
         if found is None:
             return ""
-        return format_html('<a href="{}">{}</a>', reverse(f"admin:{model}_change", args=[found]), str(found)[-8:])
+        where = reverse(f"admin:{model}_change", args=[found])
+        return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', where, str(found)[-8:])
 
     shown.__name__ = f"{field}_link"
     return shown

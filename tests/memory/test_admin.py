@@ -463,6 +463,16 @@ def test_a_subject_is_shown_as_it_was_known_then(tenant: Any) -> None:
         assert CANARY not in answer.content.decode()
 
 
+def test_the_page_of_a_fact_names_its_attribute(filled: Any) -> None:
+    client = filled.person(MemberRole.REVIEWER).signed_in()
+    listed = client.get("/admin/memory/fact/").content.decode()
+    where = re.search(r"/admin/memory/fact/[0-9a-f-]{36}/change/", listed)
+    assert where is not None
+    with tenant_transaction(Role.STAFF, tenant=filled.id):
+        name = Fact.objects.select_related("key__attribute").get(id=where[0].split("/")[4]).key.attribute.name
+    assert name in client.get(where[0]).content.decode()
+
+
 def test_everything_that_was_said_under_a_key_is_on_its_page(filled: Any) -> None:
     client = filled.person(MemberRole.AUDITOR).signed_in()
     # The oldest: the newest has a candidate only.
