@@ -14,9 +14,9 @@ from tests.database_plugin import Servers
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """Chromium, started once."""
+    """Chromium, started once, and gone with these tests: while it runs, this thread is inside an event loop."""
     if CHROMIUM is None:
         pytest.skip("needs a Chromium: apt-get install chromium")
     from playwright.sync_api import sync_playwright

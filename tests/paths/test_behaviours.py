@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.paths.ledger import Ledger, publish
+from tests.paths.ledger import Ledger, publish, saying
 
 
 def test_c028_a_new_fact_closes_only_facts_of_its_own_subject_and_attribute(ledger: Ledger, foreign: Ledger) -> None:
@@ -85,7 +85,9 @@ def test_c054_taking_back_another_tenants_fact_is_404_leaves_it_and_is_audited(
 def test_c127_a_read_of_a_subject_goes_by_the_tenants_and_the_subjects_index(
     organisation: Any, ledger: Ledger, superuser: Any
 ) -> None:
-    ledger.said("mira", "city", "Lisbon")
+    many = [saying(f"subject-{number}", "city", "Lisbon") for number in range(300)]
+    assert ledger.post("/facts/batch/", {"items": many}).status_code == 200
+    superuser.execute("ANALYZE memory_factkey")
     with superuser.transaction():
         superuser.execute(
             "SELECT set_config('role', 'muniment_agent', true), set_config('muniment.tenant', %s, true),"
