@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 from referencing import Registry
 
 MAX_VALUE_BYTES = 16 * 1024
@@ -220,8 +221,53 @@ def _multiple_of(_: Any, divisor: Any, instance: Any, __: Any) -> Iterator[Valid
         yield ValidationError("")
 
 
+@lru_cache(maxsize=4096)
+def _engine(pattern: str) -> SchemaValidator:
+    # Python's own engine tries `^(a+)+$` in every way there is, and has no time-out: one value would hold a process for
+    # as long as its writer likes. This one takes time in proportion to the text; it knows no look-around and no
+    # back-references, and does not compile them. Raises SchemaError.
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return _engine(pattern).isinstance_python(text)
+
+
+def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _matches(pattern, instance):
+        yield ValidationError("")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for pattern, subschema in patterns.items():
+            for name, value in instance.items():
+                if _matches(pattern, name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for name, value in instance.items():
+        if name in named or any(_matches(pattern, name) for pattern in patterns):
+            continue
+        if wanted is False:
+            yield ValidationError("")
+            return
+        yield from validator.descend(value, wanted, path=name)
+
+
 _Validator = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator, {"uniqueItems": _unique_items, "multipleOf": _multiple_of}
+    Draft202012Validator,
+    {
+        "uniqueItems": _unique_items,
+        "multipleOf": _multiple_of,
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    },
 )
 _FORMAT_CHECKER = _format_checker()
 _META_VALIDATOR = Draft202012Validator(Draft202012Validator.META_SCHEMA)
@@ -347,8 +393,9 @@ def check_schema(schema: dict[str, Any]) -> None:
     """Accept `schema` as the JSON Schema (draft 2020-12) of an attribute's value.
 
     Raises SchemaRefused unless it is valid, at most 64 KiB and 32 deep, refers only to its own parts (`#`, `#/…`)
-    and never to itself for the same instance, has only patterns that compile, and names only constants and fields
-    that a canonical value can have. Formats that are not checked here are annotations, as the standard has it.
+    and never to itself for the same instance, has only patterns that compile (without look-around and back-references,
+    so that matching takes time in proportion to the text), and names only constants and fields that a canonical value
+    can have. Formats that are not checked here are annotations, as the standard has it.
     """
     if type(schema) is not dict:
         raise SchemaRefused("schema", "not_an_object")
@@ -382,6 +429,9 @@ def _check_subschema(at: _Pointer, schema: dict[str, Any], subschemas: Mapping[_
             raise SchemaRefused(_schema_path((*at, "$ref")), "not_a_local_reference")
         if target not in subschemas:
             raise SchemaRefused(_schema_path((*at, "$ref")), "unknown_reference")
+    if "unevaluatedProperties" in schema and any("patternProperties" in each for each in _objects(subschemas)):
+        # jsonschema matches names there by Python's engine.
+        raise SchemaRefused(_schema_path((*at, "unevaluatedProperties")), "unsupported_keyword")
     patterns: list[tuple[_Pointer, str]] = [(("pattern",), schema["pattern"])] if "pattern" in schema else []
     patterns += [(("patternProperties", name), name) for name in schema.get("patternProperties", {})]
     for steps, pattern in patterns:
@@ -399,10 +449,14 @@ def _check_subschema(at: _Pointer, schema: dict[str, Any], subschemas: Mapping[_
         raise SchemaRefused(_schema_path((*at, "properties")), "not_canonical")
 
 
+def _objects(subschemas: Mapping[_Pointer, Any]) -> Iterator[dict[str, Any]]:
+    return (each for each in subschemas.values() if isinstance(each, dict))
+
+
 def _compiles(pattern: str) -> bool:
     try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
+        _engine(pattern)
+    except SchemaError:
         return False
     return True
 
@@ -702,7 +756,7 @@ class Compiled:
     def _rewrite_field(self, schema: dict[str, Any], name: str, item: Any) -> Any:
         properties = schema.get("properties", {})
         named = [properties[name]] if name in properties else []
-        named += [child for pattern, child in schema.get("patternProperties", {}).items() if re.search(pattern, name)]
+        named += [child for pattern, child in schema.get("patternProperties", {}).items() if _matches(pattern, name)]
         for child in named or [schema.get("additionalProperties", True)]:
             item = self._rewrite(child, item)
         return item

@@ -323,6 +323,37 @@ def test_a_refusal_has_no_context_that_holds_the_value() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "value", "code"),
+    [
+        ({"type": "string", "pattern": "^(a+)+$"}, "a" * 8_000 + "!", "bad_pattern"),
+        ({"patternProperties": {"^(a+)+$": False}, "additionalProperties": {"type": "integer"}},
+         {"a" * 4_000 + "!": "x"}, "wrong_type"),
+        ({"patternProperties": {"^(a+)+$": True}, "additionalProperties": False}, {"a" * 4_000 + "!": 1},
+         "unknown_field"),
+    ],
+)  # fmt: skip
+def test_no_pattern_takes_longer_than_its_text_is_long(schema: dict[str, Any], value: Any, code: str) -> None:
+    """Python's engine would try each of these in more ways than there is time for."""
+    with pytest.raises(ValueRefused) as refused:
+        canonical(schema, value)
+    assert refused.value.code == code
+
+
+def test_fields_are_told_apart_by_patterns_of_their_names() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}},
+        "patternProperties": {"^x-": {"type": "string"}},
+        "additionalProperties": {"type": "boolean"},
+    }
+    kept = {"id": 1, "x-a": "text", "other": True}
+    assert canonical(schema, kept) == kept
+    for wrong in ({"x-a": 1}, {"other": "text"}, {"id": "x"}):
+        with pytest.raises(ValueRefused):
+            canonical(schema, wrong)
+
+
+@pytest.mark.parametrize(
     ("schema", "path", "code"),
     [
         ({"type": "strng"}, "schema.type", "invalid_schema"),
@@ -337,6 +368,15 @@ def test_a_refusal_has_no_context_that_holds_the_value() -> None:
             "endless_reference",
         ),
         ({"pattern": "("}, "schema.pattern", "bad_pattern"),
+        ({"pattern": "^(?!x)"}, "schema.pattern", "bad_pattern"),
+        ({"pattern": r"^(a)\1$"}, "schema.pattern", "bad_pattern"),
+        ({"pattern": "(a{999}){999}{999}"}, "schema.pattern", "bad_pattern"),
+        ({"patternProperties": {"(?<=a)b": {}}}, "schema.patternProperties.*", "bad_pattern"),
+        (
+            {"patternProperties": {"^a": {}}, "unevaluatedProperties": False},
+            "schema.unevaluatedProperties",
+            "unsupported_keyword",
+        ),
         ({"enum": [" a"]}, "schema.enum.0", "not_canonical"),
         ({"const": "e\u0301"}, "schema.const", "not_canonical"),
         ({"properties": {"e\u0301": {}}}, "schema.properties", "not_canonical"),
