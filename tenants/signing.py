@@ -23,7 +23,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
-from unfold.widgets import UnfoldAdminPasswordInput, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
 from tenants.actors import Actor, ActorKind
 from tenants.audit import PLATFORM, Action, Event, append
@@ -161,7 +161,7 @@ class PasswordAgain(ReauthenticateForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["password"].widget = UnfoldAdminPasswordInput(attrs={"autocomplete": "current-password"})
+        self.fields["password"].widget = UnfoldAdminPasswordWidget(attrs={"autocomplete": "current-password"})
         self.fields["password"].help_text = ""
 
     def clean_password(self) -> str:
