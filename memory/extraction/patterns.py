@@ -133,6 +133,13 @@ _CHANGED = re.compile(
 )
 
 
+# Where one thing said ends and another begins: "I moved last week, and we are on the large plan" dates the move alone,
+# while the comma of "since May, I live in Rome" ends nothing.
+_CLAUSE = re.compile(
+    r";|,\s+(?:and|but|so|while)\b|\b(?:and|but)\s+(?=(?:i|we|my|our|it|they|he|she|now)\b)", re.IGNORECASE
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Word:
     text: str
@@ -1019,15 +1026,22 @@ class _Read:
         )
 
     def _valid_from(self, one: _Candidate) -> datetime:
-        """Return since when it holds: a past day that the sentence names ("since May", "moved last week"), else now."""
+        """Return since when it holds: a past day that its clause names ("since May", "moved last week"), else now."""
         at = self.episode.occurred_at
         if one.kind in ("date", "time"):
             return at
         sentence = self.sentences[one.sentence]
+        begin, end = 0, len(sentence.text)
+        for between in _CLAUSE.finditer(sentence.text):
+            if between.end() <= one.start - sentence.start:
+                begin = between.end()
+            else:
+                end = between.start()
+                break
         for mention in typed(sentence.text, at.date(), frozenset({"date"})):
-            if mention.kind != "date" or not isinstance(mention.value, str):
+            if mention.kind != "date" or not isinstance(mention.value, str) or not begin <= mention.start < end:
                 continue
-            if _CHANGED.search(sentence.text[: mention.start].lower()) is None:
+            if _CHANGED.search(sentence.text[begin : mention.start].lower()) is None:
                 continue
             day = datetime.fromisoformat(mention.value).replace(tzinfo=at.tzinfo)
             if day <= at - timedelta(days=1):

@@ -272,6 +272,18 @@ def test_a_change_in_the_past_holds_from_its_day():
     assert lives.valid_from == AT
 
 
+def test_a_day_dates_what_is_said_beside_it_and_nothing_else_of_the_sentence():
+    day = datetime(2023, 5, 1, tzinfo=UTC)
+    for text in (
+        "I moved to Hamburg last week, and we are on the pro plan now.",
+        "We are on the pro plan now, and I moved to Hamburg last week.",
+        "I moved to Hamburg last week and we are on the pro plan.",
+    ):
+        since = {each.attribute: each.valid_from for each in proposals(text)}
+        assert since == {"home_city": day, "plan": AT}, text
+    assert [each.valid_from for each in proposals("Since last week, I live in Berlin.")] == [day]
+
+
 def test_a_date_that_can_be_read_two_ways_is_left():
     assert said("Set the deadline to 3/4/2026") == {}
     assert said("Set the deadline to 13/4/2026") == {"deadline": "2026-04-13"}
