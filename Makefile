@@ -75,7 +75,7 @@ lock: .run-packages ## Resolve the dependencies anew into all locks
 	  --no-emit-index-url --no-emit-find-links --generate-hashes --custom-compile-command "make lock" "$$@"; }; \
 	resolve pyproject.toml --output-file requirements.lock $(ARGS); \
 	resolve pyproject.toml --extra test --extra check --constraint requirements.lock --output-file requirements-dev.lock $(ARGS); \
-	for extra in llm pii; do \
+	for extra in llm pii sso; do \
 	  resolve pyproject.toml --extra $$extra --constraint requirements.lock --constraint requirements-dev.lock --output-file requirements-$$extra.lock $(ARGS); \
 	done
 
