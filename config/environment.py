@@ -24,6 +24,7 @@ class Environment(BaseSettings):
     home: Path = ROOT / ".muniment"
     port: int = Field(default=8000, ge=1, le=65535)
     keys: Path | None = None
+    endings: Path | None = None
     broker_url: str = Field(default="pgmq://", repr=False)
     broker_dsn: str = Field(default="", repr=False)
     secret_file: Path | None = None
@@ -48,6 +49,11 @@ class Environment(BaseSettings):
     def key_folder(self) -> Path:
         """Where the key provider keeps tenant keys: outside the database and its backups."""
         return self.keys or self.home / "keys"
+
+    @property
+    def endings_folder(self) -> Path:
+        """Where the signed logs of endings stand: outside the database and its backups, as the keys."""
+        return self.endings or self.home / "endings"
 
     def secret(self) -> str:
         """Return Django's secret key from its file. Without a file (lint, schema, migrations) a fixed word that signs nothing."""

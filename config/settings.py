@@ -76,10 +76,16 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": ENVIRONMENT.database()}
+# Who tells of an ending outside the database: `memory` knows no retention.
+ENDINGS_LOG = "retention.endings_log"
 # Called after a commit that left work: `memory.outbox` knows no broker.
 DOORBELL = "config.celery.ring"
 # Who does the work of each topic, those that audit last: `memory.outbox` knows none of them.
-OUTBOX_WORKERS = {"episode.extract": "memory.extracting.work", "derived.build": "memory.derived.build"}
+OUTBOX_WORKERS = {
+    "episode.extract": "memory.extracting.work",
+    "derived.build": "memory.derived.build",
+    "ending.owed": "retention.endings_log.work",
+}
 OUTBOX_HANDLERS = {
     "ledger.check": "memory.indexing.check_and_index",
     "search.names": "memory.indexing.index_names",

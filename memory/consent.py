@@ -74,10 +74,13 @@ def grant(actor: Actor, body: ConsentBody, *, repeat: Repeat | None = None) -> C
 def withdraw(actor: Actor, ref: str, *, repeat: Repeat | None = None) -> ConsentKept:
     """Withdraw a consent for good; from the commit on, no read returns what depends on it alone.
 
-    Withdrawing it again changes nothing. Takes `Role.WORKER` for the act. Raises `Missing` for an unknown reference.
+    The commit returns once the endings log outside the database tells of it. Withdrawing it again changes nothing. Takes
+    `Role.WORKER` for the act. Raises `Missing` for an unknown reference, `Unavailable` where that log cannot be written.
     """
     earlier = None if repeat is None else idempotency.earlier(actor, repeat)
     if earlier is not None:
+        # The first time may have been cut off between its commit and the log.
+        outbox.endings_log().confirm(actor.tenant)
         return _kept(earlier[0])
     now = _now()
     _take(actor, Role.WORKER)
@@ -88,9 +91,12 @@ def withdraw(actor: Actor, ref: str, *, repeat: Repeat | None = None) -> Consent
     if withdrawn_at is None:
         # Writers hold the subject for the length of their transaction: none of them misses the withdrawal.
         rows.fetch(_LOCK_SUBJECT, [actor.tenant, subject_id])
-        rows.fetch(_WITHDRAW, [actor.tenant, consent])
+        ended_at = rows.fetch(_WITHDRAW, [actor.tenant, consent])[0][0]
+        outbox.endings_log().owe(actor.tenant, "consent_withdrawn", consent, {"withdrawn_at": ended_at})
         rows.OUTBOX.insert(actor.tenant, [rows.OutboxRow(new_id(), "consent.withdrawn", consent, now, now)])
         outbox.nudge()
+    else:
+        outbox.endings_log().confirm(actor.tenant)
     outcome = ConsentKept(id=consent, created=False)
     _take(actor, Role.WRITER)
     if repeat is not None:

@@ -8,11 +8,13 @@ broker only rings: an entry whose message was lost is found by the next sweep.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from functools import cache
+from importlib import import_module
+from typing import Any, Protocol, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -111,18 +113,38 @@ def nudge() -> None:
     transaction.on_commit(lambda: _bell()(), robust=True)
 
 
-def put(tenant: UUID, topic: str, targets: Sequence[UUID]) -> None:
-    """Leave work in the open transaction, due at once, and ring after its commit."""
+def put(tenant: UUID, topic: str, targets: Sequence[UUID], *, after: timedelta = timedelta()) -> None:
+    """Leave work in the open transaction, due at once, and ring after its commit; or due `after`, and then found."""
     if not targets:
         return
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO memory_outboxentry (tenant_id, id, topic, target_id, due_at, created_at)"
-            " SELECT %s::uuid, w.id, %s, w.target, clock_timestamp(), clock_timestamp()"
+            " SELECT %s::uuid, w.id, %s, w.target, clock_timestamp() + make_interval(secs => %s), clock_timestamp()"
             " FROM unnest(%s::uuid[], %s::uuid[]) AS w (id, target)",
-            [tenant, topic, [new_id() for _ in targets], list(targets)],
+            [tenant, topic, after.total_seconds(), [new_id() for _ in targets], list(targets)],
         )
-    nudge()
+    if not after:
+        nudge()
+
+
+# what has ended is told outside of the database ------------------------------------------------------------------------
+
+
+class EndingsLog(Protocol):
+    """The module named by the settings' `ENDINGS_LOG`; what its functions guarantee stands there."""
+
+    def owe(self, tenant: UUID, kind: str, target_id: UUID, record: Mapping[str, Any]) -> None:
+        """Owe an entry in the act's transaction; its commit returns once the entry is on disk."""
+
+    def confirm(self, tenant: UUID) -> None:
+        """Have the commit of the open transaction wait for whatever the tenant owes."""
+
+
+@cache
+def endings_log() -> EndingsLog:
+    """Return who tells of an ending outside of the database, in the transaction of the act."""
+    return cast(EndingsLog, import_module(settings.ENDINGS_LOG))
 
 
 # draining -------------------------------------------------------------------------------------------------------------

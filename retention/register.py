@@ -172,6 +172,10 @@ _MODELS: dict[str, Fields] = {
     "memory.ModelSpending": _fields(
         content_free="id tenant day model outcome calls tokens_in tokens_out milliseconds cost"
     ),
+    # retention --------------------------------------------------------------------------------------------------------
+    "retention.OwedEnding": _fields(
+        pseudonymous="id target_id record", content_free="tenant kind owed_at settled_at line"
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -271,6 +275,8 @@ REASONS = MappingProxyType(
         "memory.OutboxEntry.failure": "the type of an error, never its text",
         "memory.ModelSpending.model": "the operator's name of a model",
         "memory.ModelSpending.outcome": "a code",
+        "retention.OwedEnding.kind": "a word of a closed list",
+        "retention.OwedEnding.record": "ids, instants, digests, codes and numbers, of the shape that the log allows",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

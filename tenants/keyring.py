@@ -448,8 +448,8 @@ class SignedLog:
         self._path = Path(path)
         self._provider = provider
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Appends a record; it is on disk when this returns, and not in the log if this raises.
+    def append(self, record: Mapping[str, Any]) -> int:
+        """Appends a record and returns its line, from 1; it is on disk then, and not in the log if this raises.
 
         Raises TypeError or ValueError for a record that is not plain JSON, LogDamaged if the last line is not
         sound, KeyUnavailable, OSError. An unfinished line left by a crash, which no one was told of, is cut
@@ -481,6 +481,7 @@ class SignedLog:
                 # Refused to the caller, so it must not stay.
                 os.ftruncate(handle, end)
                 raise
+        return number + 1
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yields the records in order, each line verified before it is yielded.
