@@ -1,7 +1,9 @@
 """How long memory lasts and how it ends. No row holds content."""
 
 from django.db import models
+from simple_history.models import HistoricalRecords
 
+from policies.models import Attribute
 from tenants.models import Link, Named, Tenant
 
 
@@ -19,3 +21,81 @@ class OwedEnding(Named):
 
     class Meta:
         db_table = "retention_owedending"
+
+
+class Matter(Named):
+    """A legal matter for whose sake memory is kept: a reference under which the organisation knows it, and nothing told."""
+
+    tenant = Link(Tenant)
+    reference = models.TextField()
+    #: A code of a closed list (`holds.REASONS`).
+    reason = models.TextField()
+    state = models.TextField(default="open")
+    opened_by = models.UUIDField()
+    opened_at = models.DateTimeField()
+    closed_by = models.UUIDField(null=True)
+    closed_at = models.DateTimeField(null=True)
+    history = HistoricalRecords()
+
+    class Meta:
+        db_table = "retention_matter"
+
+
+class Hold(Named):
+    """Forbids ending what its scopes cover, from its placing to its release. A released one stays.
+
+    The database fills who and when, and releases on an approval of exactly these scopes alone.
+    """
+
+    tenant = Link(Tenant)
+    matter = Link(Matter)
+    state = models.TextField(default="active")
+    placed_by = models.UUIDField()
+    placed_at = models.DateTimeField()
+    #: An agent may propose to release; a person asks, another decides.
+    proposed_by = models.UUIDField(null=True)
+    proposed_at = models.DateTimeField(null=True)
+    released_by = models.UUIDField(null=True)
+    released_at = models.DateTimeField(null=True)
+    history = HistoricalRecords()
+
+    class Meta:
+        db_table = "retention_hold"
+
+
+class HoldScope(Named):
+    """One target of a hold: all of what is not null must fit. What comes later and fits is covered as well. Frozen."""
+
+    tenant = Link(Tenant)
+    hold = Link(Hold)
+    record_kind = models.TextField(null=True)
+    record_id = models.UUIDField(null=True)
+    subject_id = models.UUIDField(null=True)
+    attribute = Link(Attribute, null=True)
+    session_id = models.TextField(null=True)
+    writer_id = models.UUIDField(null=True)
+    #: When it was recorded: from, and until before.
+    recorded_from = models.DateTimeField(null=True)
+    recorded_until = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_holdscope"
+
+
+class RefusedEnding(Named):
+    """An ending that a hold refused: of which record, by which act, how often and when last. One row for all of these."""
+
+    tenant = Link(Tenant)
+    hold = Link(Hold)
+    record_kind = models.TextField()
+    record_id = models.UUIDField()
+    act = models.TextField()
+    run_id = models.UUIDField(null=True)
+    actor_kind = models.TextField()
+    actor_id = models.UUIDField()
+    times = models.IntegerField(default=1)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "retention_refusedending"

@@ -34,6 +34,9 @@ _REQUEST = (
     "tenant act target_kind reason state requested_at expires_at carried_out_at",
 )
 
+_MATTER = ("opened_by closed_by", "tenant reference reason state opened_at closed_at")
+_HOLD = ("placed_by proposed_by released_by", "tenant matter state placed_at proposed_at released_at")
+
 _MODELS: dict[str, Fields] = {
     # tenants ----------------------------------------------------------------------------------------------------------
     "tenants.Tenant": _fields(content_free="id slug state catalogue_no requests_a_minute writes_a_minute created_at"),
@@ -176,6 +179,22 @@ _MODELS: dict[str, Fields] = {
     "retention.OwedEnding": _fields(
         pseudonymous="id target_id record", content_free="tenant kind owed_at settled_at line"
     ),
+    "retention.Matter": _fields(pseudonymous=f"id {_MATTER[0]}", content_free=_MATTER[1]),
+    "retention.HistoricalMatter": _fields(
+        pseudonymous=f"id {_MATTER[0]} history_user", content_free=f"{_MATTER[1]} {_HISTORY}"
+    ),
+    "retention.Hold": _fields(pseudonymous=f"id {_HOLD[0]}", content_free=_HOLD[1]),
+    "retention.HistoricalHold": _fields(
+        pseudonymous=f"id {_HOLD[0]} history_user", content_free=f"{_HOLD[1]} {_HISTORY}"
+    ),
+    "retention.HoldScope": _fields(
+        pseudonymous="id hold record_id subject_id session_id writer_id",
+        content_free="tenant record_kind attribute recorded_from recorded_until",
+    ),
+    "retention.RefusedEnding": _fields(
+        pseudonymous="id hold record_id run_id actor_id",
+        content_free="tenant record_kind act actor_kind times first_at last_at",
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -277,6 +296,12 @@ REASONS = MappingProxyType(
         "memory.ModelSpending.outcome": "a code",
         "retention.OwedEnding.kind": "a word of a closed list",
         "retention.OwedEnding.record": "ids, instants, digests, codes and numbers, of the shape that the log allows",
+        "retention.Matter.reference": "an organisation's case number, of the shape that a check allows; no e-mail, phone or card",
+        "retention.Matter.reason": "a code of a closed list",
+        "retention.HoldScope.record_kind": "a word of a closed list",
+        "retention.HoldScope.session_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
+        "retention.RefusedEnding.record_kind": "a word of a closed list",
+        "retention.RefusedEnding.act": "a code, of the shape that a check allows",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

@@ -70,6 +70,12 @@ class Action(StrEnum):
     WRITE_REFUSED = "write.refused"
     WORK_RETRIED = "outbox.retried"
     RECEIPTS_SEALED = "receipts.sealed"
+    MATTER_OPENED = "matter.opened"
+    MATTER_CLOSED = "matter.closed"
+    HOLD_PLACED = "hold.placed"
+    HOLD_RELEASE_PROPOSED = "hold.release_proposed"
+    HOLD_RELEASED = "hold.released"
+    ENDING_REFUSED = "ending.refused"
     ACCESS_REFUSED = "access.refused"
 
 

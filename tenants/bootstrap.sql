@@ -7,7 +7,7 @@
 --   muniment_staff    the admin, one tenant             muniment_worker   endings and derived rows, one tenant
 --   muniment_front    what comes before any tenant: keys, sessions, memberships, the list of tenants, dispatch
 --   muniment_chain    owns the functions that append to the audit chain
---   muniment_counter  owns the functions that count what was withheld
+--   muniment_counter  owns the functions that look past what their caller may read, and answer with counts or ids
 --   muniment_broker   logs in for the queue and owns only its schema
 DO $$
 DECLARE
