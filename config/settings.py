@@ -85,6 +85,7 @@ OUTBOX_WORKERS = {
     "episode.extract": "memory.extracting.work",
     "derived.build": "memory.derived.build",
     "ending.owed": "retention.endings_log.work",
+    "context.build": "memory.context.build",
 }
 OUTBOX_HANDLERS = {
     "ledger.check": "memory.indexing.check_and_index",

@@ -238,7 +238,7 @@ def _line(fact: Mapping[str, Any]) -> str:
 _ASK = """
 INSERT INTO memory_derived AS d (tenant_id, id, kind, subject_id, clearance, state, asked_at)
 VALUES (%s::uuid, %s::uuid, 'profile', %s::uuid, %s::smallint, 'wanted', clock_timestamp())
-ON CONFLICT (tenant_id, subject_id, kind, clearance) DO UPDATE SET state = 'wanted', asked_at = excluded.asked_at
+ON CONFLICT (tenant_id, subject_id, kind, clearance, question_digest) DO UPDATE SET state = 'wanted', asked_at = excluded.asked_at
 WHERE d.state <> 'wanted' OR d.asked_at < excluded.asked_at - interval '10 minutes'
 RETURNING d.id
 """

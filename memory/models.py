@@ -359,10 +359,10 @@ class SearchState(Named):
 
 
 class Derived(Named):
-    """A text made of facts before anybody asks: of one subject, as a reader of one clearance sees it. Can be thrown away.
+    """A text made before anybody asks, or a context kept of a question, of one subject as one clearance sees it.
 
-    Without a payload it is wanted and not made yet. It governs nothing: whether it may be served is found at every read,
-    by holding its sources against what the reader sees then.
+    Until it is made, a text has no payload and a context has its question in it. It governs nothing: whether it may be
+    served is found at every read, by holding its sources against what the reader sees then. Can be thrown away.
     """
 
     tenant = Link(Tenant)
@@ -380,6 +380,10 @@ class Derived(Named):
     sources = models.IntegerField(default=0)
     builder = models.TextField(null=True)
     built_at = models.DateTimeField(null=True)
+    #: Of a context: what its question is known by, and of all that it could rest on a digest, under which rules.
+    question_digest = models.BinaryField(null=True)
+    print = models.BinaryField(null=True)
+    rules = models.TextField(null=True)
 
     class Meta:
         db_table = "memory_derived"

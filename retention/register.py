@@ -160,8 +160,8 @@ _MODELS: dict[str, Fields] = {
         content_free="id tenant rules key_version entries length frequencies counted_at",
     ),
     "memory.Derived": _fields(
-        pseudonymous="id subject payload",
-        content_free="tenant kind clearance state asked_at sensitivity basis expires_at origin sources builder built_at",
+        pseudonymous="id subject payload question_digest print",
+        content_free="tenant kind clearance state asked_at sensitivity basis expires_at origin sources builder built_at rules",
     ),
     "memory.DerivedSource": _fields(pseudonymous="id derived fact belief state", content_free="tenant"),
     "memory.IdempotencyRecord": _fields(
@@ -287,6 +287,9 @@ REASONS = MappingProxyType(
         "memory.Derived.kind": "a word of a closed list",
         "memory.Derived.origin": "a word of a closed list",
         "memory.Derived.builder": "a program's name and version",
+        "memory.Derived.question_digest": "an HMAC under the tenant's idempotency key, which is not in the database",
+        "memory.Derived.print": "of ids and numbers of transactions",
+        "memory.Derived.rules": "numbers of the catalogue and of the index's rules, and a language",
         "memory.DerivedSource.state": "of ids, numbers and codes of a fact's row; no value",
         "memory.IdempotencyRecord.key_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.request_digest": "an HMAC under the tenant's idempotency key",

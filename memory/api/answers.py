@@ -194,6 +194,9 @@ class RecallAnswer(Answer):
     withheld: dict[str, Count]
     waiting: Waiting
     index: Literal["ready", "rebuilding"]
+    derived: Annotated[
+        UUID | None, Field(description="The kept context that this is, where the same was asked before.")
+    ]
     receipt: UUID
 
 
