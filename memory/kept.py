@@ -328,7 +328,9 @@ def store(
     rows.execute(_FORGET_SOURCES, [tenant, derived])
     facts = [UUID(item["id"]) for item in gathered.items if item["type"] == "fact"]
     sources = rows.fetch(_FIND_SOURCES, [facts, tenant]) if facts else []
-    rows.DERIVED_SOURCES.insert(tenant, [rows.DerivedSourceRow(new_id(), derived, *each, mark) for each in sources])
+    rows.DERIVED_SOURCES.insert(
+        tenant, [rows.DerivedSourceRow(new_id(), derived, fact, belief, mark) for fact, belief in sources]
+    )
     rows.throw_away(tenant, [former])
     return True
 

@@ -143,6 +143,7 @@ DOORS = {
     "memory/checking.py": {"factkey"},
     "memory/endings.py": {"fact"},
     "memory/derived.py": {"derived", "derivedsource"},
+    "memory/kept.py": {"derived", "derivedsource"},
     "memory/indexing.py": {"searchentry", "searchstate"},
     "memory/spending.py": {"modelbudget", "modelspending"},
 }
