@@ -25,6 +25,7 @@ class Environment(BaseSettings):
     port: int = Field(default=8000, ge=1, le=65535)
     keys: Path | None = None
     endings: Path | None = None
+    rotate_keys_days: int = Field(default=0, ge=0, le=3650)
     broker_url: str = Field(default="pgmq://", repr=False)
     broker_dsn: str = Field(default="", repr=False)
     secret_file: Path | None = None

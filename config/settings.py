@@ -1,5 +1,7 @@
 """Django's settings: wiring only. What an operator may change stands in `config.environment`."""
 
+from datetime import timedelta
+
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
 from config.environment import ROOT, Environment
@@ -92,6 +94,10 @@ OUTBOX_HANDLERS = {
     "search.names": "memory.indexing.index_names",
     "consent.withdrawn": "memory.endings.end_unconsented",
 }
+# What doctor asks of apps that `tenants` knows nothing of.
+DOCTOR_CHECKS = ["retention.endings_log.checks", "retention.rotation.checks"]
+#: After how long beat rotates tenants' keys; None: it only goes on with rotations that were cut off.
+ROTATE_KEYS_EVERY = timedelta(days=ENVIRONMENT.rotate_keys_days) or None
 SEARCH_LANGUAGE = ENVIRONMENT.search_language
 # Which model reads episodes where the tenant's policy lets it; None: none does.
 MODEL_EXTRACTOR = ENVIRONMENT.extractor()

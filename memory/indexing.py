@@ -140,6 +140,27 @@ def make_up(tenant: UUID) -> int:
         return len(payloads)
 
 
+_UNDER_OTHER_KEYS = """
+DELETE FROM memory_searchentry e WHERE e.tenant_id = %s::uuid AND e.id = ANY (ARRAY(
+  SELECT x.id FROM memory_searchentry x WHERE x.tenant_id = %s::uuid AND x.key_version <> %s LIMIT %s))
+RETURNING e.payload_id
+"""
+
+
+def make_under_one_key(tenant: UUID) -> int:
+    """Make a chunk of the index anew that was made under another version of the tenant's key; return how many that was.
+
+    `make_up` comes past what a writer, begun under the old version, added behind it; this leaves none of that. Opens its
+    own transaction.
+    """
+    with tenant_transaction(Role.WRITER, tenant=tenant):
+        version = keyring().blinded(tenant, [])[1]
+        payloads = list({row[0] for row in rows.fetch(_UNDER_OTHER_KEYS, [tenant, tenant, version, CHUNK])})
+        if payloads:
+            _index(tenant, _OF_PAYLOADS, {"payloads": payloads})
+        return len(payloads)
+
+
 _GROWN_TO = "SELECT count(*) FROM memory_searchentry e WHERE e.tenant_id = %s::uuid AND e.kind = 'episode'"
 _COUNT = """
 UPDATE memory_searchstate s SET entries = w.entries, length = w.length, common = w.common, frequencies = w.frequencies,

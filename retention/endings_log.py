@@ -27,9 +27,11 @@ from django.db import connection, transaction
 from memory import outbox, rows
 from memory.outbox import Settled
 from tenants.errors import Unavailable
+from tenants.examination import Check
 from tenants.identity import new_id
 from tenants.isolation import Role, tenant_transaction
 from tenants.keyring import KeyUnavailable, LogDamaged, LogState, SignedLog
+from tenants.models import Tenant
 from tenants.secrets import provider
 
 #: The topic under which an entry that was not appended at once waits.
@@ -174,6 +176,32 @@ def owed(tenant: UUID) -> tuple[int, int]:
     """
     waiting, line = rows.fetch(_STATE, [tenant])[0]
     return int(waiting), int(line)
+
+
+def checks() -> Iterator[Check]:
+    """Yield what `doctor` asks of the logs: whole, as long as the database knows them, and nothing owed for long."""
+    with tenant_transaction(Role.FRONT, tenant=None):
+        tenants = list(Tenant.objects.values_list("id", flat=True))
+    damaged, cut, waiting = 0, 0, 0
+    for tenant in tenants:
+        with tenant_transaction(Role.WORKER, tenant=tenant):
+            late, line = owed(tenant)
+        waiting += late
+        try:
+            cut += state(tenant).lines < line
+        except (LogDamaged, KeyUnavailable, OSError):
+            damaged += 1
+    wrong = [
+        f"{count} {what}"
+        for count, what in ((damaged, "damaged"), (cut, "shorter than they were"), (waiting, "endings not told yet"))
+        if count
+    ]
+    yield Check(
+        "endings logs",
+        not wrong,
+        ", ".join(wrong) or f"whole for {len(tenants)} tenants",
+        "point MUNIMENT_ENDINGS at the folder of the logs and see that it can be written; see the runbook",
+    )
 
 
 def path(tenant: UUID) -> Path:

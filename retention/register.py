@@ -39,7 +39,10 @@ _HOLD = ("placed_by proposed_by released_by", "tenant matter state placed_at pro
 
 _MODELS: dict[str, Fields] = {
     # tenants ----------------------------------------------------------------------------------------------------------
-    "tenants.Tenant": _fields(content_free="id slug state catalogue_no requests_a_minute writes_a_minute created_at"),
+    "tenants.Tenant": _fields(
+        content_free="id slug state catalogue_no requests_a_minute writes_a_minute oldest_key_version"
+        " destroyed_key_version created_at"
+    ),
     "tenants.HistoricalTenant": _fields(
         pseudonymous="history_user",
         content_free=f"id slug state catalogue_no requests_a_minute writes_a_minute created_at {_HISTORY}",

@@ -1,11 +1,20 @@
 """Background work by name, for Celery."""
 
-from celery import shared_task
+from datetime import UTC, datetime
 
-from retention import expiry
+from celery import shared_task
+from django.conf import settings
+
+from retention import expiry, rotation
 
 
 @shared_task(name="retention.end_overdue")
 def end_overdue() -> None:
     """Mark what has outlived its time as ended."""
     expiry.end_overdue()
+
+
+@shared_task(name="retention.rotate_keys")
+def rotate_keys() -> None:
+    """Go on with rotations that were cut off, and begin those that are due where a setting says when that is."""
+    rotation.rotate_due(now=datetime.now(UTC), every=settings.ROTATE_KEYS_EVERY)

@@ -76,6 +76,8 @@ class Action(StrEnum):
     HOLD_RELEASE_PROPOSED = "hold.release_proposed"
     HOLD_RELEASED = "hold.released"
     ENDING_REFUSED = "ending.refused"
+    ROTATION_BEGUN = "keys.rotation_begun"
+    KEY_VERSION_DESTROYED = "keys.version_destroyed"
     ACCESS_REFUSED = "access.refused"
 
 

@@ -91,6 +91,9 @@ class KeyProvider(Protocol):
     def tenant_key(self, tenant: UUID, version: int | None = None) -> tuple[int, bytes]:
         """Return the tenant's key with its version: the current one, or the one asked for."""
 
+    def versions(self, tenant: UUID) -> list[int]:
+        """Return the versions of the tenant's key that have not been destroyed, the current one last."""
+
     def new_version(self, tenant: UUID) -> int:
         """Make a further version of the tenant's key, current from now on; return its number."""
 
@@ -205,6 +208,23 @@ class DirectoryKeys:
                 self._newest.pop(tenant.int, None)
                 version = self._current(tenant)
         return version, self._read(tenant, f"{version}.key")
+
+    def versions(self, tenant: UUID) -> list[int]:
+        """Returns the versions that are not destroyed, in order; one whose destruction was cut off is among them.
+
+        Raises KeyUnavailable `unknown_tenant`, `unreadable`.
+        """
+        self._newest.pop(tenant.int, None)
+        newest = self._current(tenant)
+        home = f"{self._tenants}/{tenant}"
+        try:
+            return [
+                version
+                for version in range(1, newest + 1)
+                if os.path.exists(place := f"{home}/{version}.key") and os.path.getsize(place)
+            ]
+        except OSError:
+            raise KeyUnavailable("unreadable", f"tenant {tenant}") from None
 
     def new_version(self, tenant: UUID) -> int:
         """Adds a version, current at once in every process, and returns its number; durable on return.

@@ -66,8 +66,11 @@ class Tenant(Named):
     #: How many requests, and of these how many writes, each key may send within a minute; null for as many as it likes.
     requests_a_minute = models.IntegerField(null=True)
     writes_a_minute = models.IntegerField(null=True)
+    #: No data key is wrapped by an older version of the tenant's key, and up to which version all are known destroyed.
+    oldest_key_version = models.IntegerField(default=1, db_default=1)
+    destroyed_key_version = models.IntegerField(default=0, db_default=0)
     created_at = models.DateTimeField()
-    history = HistoricalRecords()
+    history = HistoricalRecords(excluded_fields=["oldest_key_version", "destroyed_key_version"])
 
     class Meta:
         db_table = "tenants_tenant"

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
+from django.utils.module_loading import import_string
 
 from tenants import secrets
 from tenants.examination import examine, model
@@ -33,6 +34,8 @@ class Command(OperatorCommand):
     def act(self, now: datetime, options: Mapping[str, Any]) -> Mapping[str, Any]:
         required = settings.ENVIRONMENT.require_mfa
         checks = list(examine(secrets.provider(), broker=_wrong_with_broker, second_factor_required=required))
+        for named in settings.DOCTOR_CHECKS:
+            checks.extend(import_string(named)())
         reader = settings.MODEL_EXTRACTOR
         checks.append(model(reader.named.label if reader else "", installed=bool(reader and reader.named.is_installed)))
         return {
