@@ -52,7 +52,7 @@ class Answer(StrEnum):
 _STATES = {Answer.APPROVE: "approved", Answer.REFUSE: "refused", Answer.RETURN: "returned"}
 
 #: Why something is asked for. Codes, since words would be content.
-REASONS = ("new_need", "correction", "policy_changed", "law_changed", "roll_back", "other")
+REASONS = ("new_need", "correction", "policy_changed", "law_changed", "roll_back", "matter_ended", "other")
 #: Why it is decided as it is.
 ANSWER_REASONS: dict[Answer, tuple[str, ...]] = {
     Answer.APPROVE: ("checked", "tested", "other"),

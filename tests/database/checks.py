@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.test import Client
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -46,6 +46,8 @@ from policies.definitions import definition, load_definitions
 from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
+from retention import holds, matters
+from retention.models import Hold, Matter, RefusedEnding
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.authentication import authenticate
 from tenants.errors import Unauthenticated
@@ -797,12 +799,88 @@ def choose_between_tenants(world: World) -> None:
     assert client.get("/admin/tenants/agent/").status_code == 200
 
 
+def hold_and_release(world: World) -> None:
+    """A hold is placed on each kind of target, stops an ending, is counted, and is released by two persons."""
+    first, second = (world.here.person(MemberRole.PRIVACY_OFFICER) for _ in range(2))
+    subject = named()
+    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+            "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "deadline is 2026-07-15"}
+    said = write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))[0]
+    rivals = [body("colour", colour, subject=subject, valid_from="2026-01-01T00:00:00Z") for colour in ("red", "blue")]
+    asked = [write(world, rival)[0] for rival in rivals][1]
+    of_episode = world.superuser.execute("SELECT subject_id FROM memory_episode WHERE id = %s", [kept.id]).fetchone()
+    assert of_episode is not None
+    targets = {"fact": said.fact, "evidence": said.evidence, "episode": kept.id, "candidate": asked.candidate}
+
+    @contextmanager
+    def acting(person: Person) -> Iterator[Actor]:
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=person.actor.id):
+            yield person.actor
+
+    with acting(first) as who:
+        matter, _ = matters.open_matter(who, f"case-{uuid4().hex[:12]}", "audit", now=datetime.now(UTC))
+    placed = []
+    for target in (
+        *(matters.Target(record_kind=kind, record_id=record) for kind, record in targets.items()),
+        matters.Target(subject_id=of_episode[0], session_id="s1"),
+    ):
+        with acting(first) as who:
+            assert max(matters.covered(world.tenant, [target]).values()) > 0
+            placed.append(matters.place(who, matter.id, [target], now=datetime.now(UTC)).id)
+    with acting(first) as who:
+        assert matters.propose_release(who, placed[0], now=datetime.now(UTC)).proposed_by == who.id
+    job = Actor(kind=ActorKind.JOB, id=PLATFORM, tenant=world.tenant)
+    for kind, record in {**targets, "subject": of_episode[0]}.items():
+        for _ in range(2):
+            with working(world):
+                holds.share(world.tenant)
+                assert holds.free(world.tenant, kind, [record], actor=first.actor, act="redaction") == [], kind
+        with writing(world):
+            assert record in holds.held(world.tenant, kind, [record])
+    # What went unasked is refused all the same.
+    for what in ("fact", "episode", "candidate", "subject"):
+        with working(world), connection.cursor() as cursor:
+            cursor.execute("SELECT FROM held_records(%s, %s)", [what, [said.fact]])
+    with pytest.raises(DatabaseError, match="legal hold"), writing(world):
+        rows.fetch(
+            "UPDATE memory_payload SET sealed = '\\x00' WHERE id = (SELECT payload_id FROM memory_fact WHERE id = %s) RETURNING id",
+            [said.fact],
+        )
+    for table, record in (("subject", of_episode[0]), ("subjectidentifier", of_episode[0])):
+        column = "id" if table == "subject" else "subject_id"
+        with pytest.raises(DatabaseError, match="legal hold"), writing(world):
+            rows.fetch(
+                f"UPDATE memory_payload SET sealed = '\\x00' WHERE id = (SELECT payload_id FROM memory_{table} WHERE {column} = %s)"
+                " RETURNING id",
+                [record],
+            )
+    for hold in placed:
+        with acting(first) as who:
+            question = matters.ask_release(who, hold, reason="other", now=datetime.now(UTC))
+        with acting(second) as who:
+            settled, _ = matters.decide_release(
+                who, question.id, Answer.APPROVE, shown=bytes(question.digest), reason="other", now=datetime.now(UTC)
+            )
+            assert settled.state == "done"
+    with acting(first) as who:
+        assert RefusedEnding.objects.filter(hold_id=placed[0]).exists()
+        assert Hold.history.filter(id=placed[0]).count() == 3
+        assert matters.close_matter(who, matter.id, now=datetime.now(UTC)).state == "closed"
+        assert Matter.history.filter(id=matter.id).count() == 2
+    with working(world):
+        holds.share(world.tenant)
+        assert holds.free(world.tenant, "fact", [said.fact], actor=job, act="compaction") == [said.fact]
+
+
 ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
         propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
-        record_a_refusal, foresee,
+        record_a_refusal, foresee, hold_and_release,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
