@@ -578,8 +578,9 @@ def drain(world: World) -> None:
     outbox.drain(seconds=20)
     rest = world.superuser.execute(
         "SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'failed') FROM memory_outboxentry"
-        " WHERE tenant_id = %s", [world.tenant]
+        " WHERE tenant_id = %s AND topic <> 'ending.owed'", [world.tenant]
     ).fetchone()  # fmt: skip
+    # What is owed to the endings log was appended at the commit; its entry is left to the act for some seconds.
     assert rest == (0, 0), rest
     checked = world.superuser.execute(
         "SELECT checked_act_no FROM memory_factkey k JOIN memory_evidence e ON e.key_id = k.id WHERE e.id = %s", [said.evidence]
