@@ -25,7 +25,7 @@ from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.common import CommonMiddleware
 from django.middleware.csrf import CsrfViewMiddleware
-from django.urls import reverse
+from django.urls import Resolver404, resolve, reverse
 from django.utils.functional import cached_property
 
 from config.metrics import observe
@@ -201,7 +201,7 @@ class StaffScope:
             return self.get_response(request)
         standing = standing_of(request.user, request.session.get(CHOSEN))
         request.standing = standing  # type: ignore[attr-defined]
-        choosing = request.path_info in self._before_a_tenant
+        choosing = _named(request.path_info) in self._before_a_tenant
         if self._owes_a_second_factor(request, standing.person is not None and not choosing):
             return HttpResponseRedirect(reverse("mfa_activate_totp"))
         if standing.tenant is not None and not choosing:
@@ -215,7 +215,14 @@ class StaffScope:
         from tenants.second_factor import urlpatterns as signing_in
 
         names = ("choose_tenant", "admin:login", "admin:logout", "admin:jsi18n")
-        return frozenset({reverse(name) for name in (*names, *(str(page.name) for page in signing_in))})
+        return frozenset({*names, *(str(page.name) for page in signing_in)})
 
     def _owes_a_second_factor(self, request: HttpRequest, inside: bool) -> bool:
         return bool(inside and settings.ENVIRONMENT.require_mfa and not is_mfa_enabled(request.user))
+
+
+def _named(path: str) -> str | None:
+    try:
+        return resolve(path).view_name
+    except Resolver404:
+        return None

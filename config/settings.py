@@ -142,7 +142,8 @@ ACCOUNT_REAUTHENTICATION_TIMEOUT = 600
 ACCOUNT_RATE_LIMITS = {"login_failed": "10/5m/key", "reauthenticate": "10/m/user"}
 MFA_ADAPTER = "tenants.signing.SecondFactors"
 MFA_ALLOW_UNVERIFIED_EMAIL = True
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+# Passwords stay the first step: a key that signs in by itself would be the only one.
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_RECOVERY_CODES_SHOW_ONCE = True
 MFA_TOTP_TOLERANCE = 1
 CSRF_FAILURE_VIEW = "config.problems.csrf_refused"

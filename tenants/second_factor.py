@@ -5,23 +5,26 @@ other role reads what proves a second factor.
 """
 
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
 
 from allauth.account.utils import get_next_redirect_url, perform_login
 from allauth.account.views import ReauthenticateView
 from allauth.mfa.base.views import AuthenticateView, IndexView
 from allauth.mfa.base.views import ReauthenticateView as CodeAgainView
+from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.views import GenerateRecoveryCodesView, ViewRecoveryCodesView
 from allauth.mfa.totp.views import ActivateTOTPView, DeactivateTOTPView
+from allauth.mfa.webauthn.views import AddWebAuthnView, ReauthenticateWebAuthnView, RemoveWebAuthnView
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import path, reverse, reverse_lazy
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tenants.audit import Action
-from tenants.signing import CodeAgain, PasswordAgain, SecondStep, SignIn, confirm, record
+from tenants.signing import CodeAgain, KeyAgain, KeyStep, NewKey, PasswordAgain, SecondStep, SignIn, confirm, record
 
 
 class _Ours:
@@ -59,10 +62,16 @@ class FirstStep(LoginView):
 
 
 class SecondStepPage(_Ours, AuthenticateView):
-    """A code of the app, or a recovery code, before the sign-in is done."""
+    """A code of the app, a recovery code or a security key, before the sign-in is done."""
 
     title = "Sign in: second step"
     form_class = SecondStep
+    webauthn_form_class = KeyStep
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        given = super().get_context_data(**kwargs)
+        held = Authenticator.objects.filter(user_id=self.stage.login.user.pk).values_list("type", flat=True)
+        return {**given, "has_key": "webauthn" in held, "has_app": "totp" in held}
 
 
 class _Again(_Ours):
@@ -96,6 +105,20 @@ class CodeAgainPage(_Again, CodeAgainView):
     title = "Show that it is you"
     form_class = CodeAgain
     code_wanted = True
+
+
+class KeyAgainPage(_Again, ReauthenticateWebAuthnView):
+    """By a security key."""
+
+    title = "Show that it is you"
+    form_class = KeyAgain
+    template_name = "mfa/webauthn/reauthenticate.html"
+    code_wanted = True
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        # allauth's begins the sign-in anew, as whom it does not know.
+        answer: HttpResponse = self.render_to_response(self.get_context_data(form=form))
+        return answer
 
 
 class Overview(_Ours, IndexView):
@@ -136,6 +159,49 @@ class Remove(_Ours, DeactivateTOTPView):
         return answer
 
 
+class AddKey(_Ours, AddWebAuthnView):
+    """A security key: of the browser, the phone, or one that is plugged in."""
+
+    title = "Set up a security key"
+    form_class = NewKey
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        given = super().get_context_data(**kwargs)
+        # Where the page is reached by an address instead of a name no browser offers a key.
+        return {**given, "form": kwargs.get("form") or self.get_form(), "by_name": _has_a_name(self.request)}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer: HttpResponse = super().form_valid(form)
+        record(Action.SECOND_FACTOR_ADDED, self.request.user.id)  # type: ignore[union-attr]
+        return answer
+
+
+class RemoveKey(_Ours, RemoveWebAuthnView):
+    """Takes one security key away; with the last factor go the recovery codes."""
+
+    title = "Remove a security key"
+    success_url = reverse_lazy("mfa_index")
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        given = super().get_context_data(**kwargs)
+        # The theme would take it for a row with a list of its own.
+        return {name: each for name, each in given.items() if name not in ("object", "authenticator")}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer: HttpResponse = super().form_valid(form)
+        record(Action.SECOND_FACTOR_REMOVED, self.request.user.id)  # type: ignore[union-attr]
+        return answer
+
+
+def _has_a_name(request: HttpRequest) -> bool:
+    host = request.get_host().rpartition(":")[0] or request.get_host()
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return True
+    return False
+
+
 class RecoveryCodes(_Ours, ViewRecoveryCodesView):
     """The recovery codes: shown once."""
 
@@ -159,6 +225,9 @@ urlpatterns = [
     path("login/code/", SecondStepPage.as_view(), name="mfa_authenticate"),
     path("again/", PasswordAgainPage.as_view(), name="account_reauthenticate"),
     path("again/code/", CodeAgainPage.as_view(), name="mfa_reauthenticate"),
+    path("again/key/", KeyAgainPage.as_view(), name="mfa_reauthenticate_webauthn"),
+    path("second-factor/keys/new/", AddKey.as_view(), name="mfa_add_webauthn"),
+    path("second-factor/keys/<int:pk>/remove/", RemoveKey.as_view(), name="mfa_remove_webauthn"),
     path("second-factor/", Overview.as_view(), name="mfa_index"),
     path("second-factor/app/", Enrol.as_view(), name="mfa_activate_totp"),
     path("second-factor/app/remove/", Remove.as_view(), name="mfa_deactivate_totp"),

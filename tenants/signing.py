@@ -19,6 +19,7 @@ from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as CodeAgainForm
 from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.forms import AddWebAuthnForm, AuthenticateWebAuthnForm
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -156,6 +157,33 @@ class CodeAgain(CodeAgainForm):
         self.save()
 
 
+class NewKey(AddWebAuthnForm):
+    """A security key that a person sets up. What it is called is ours to say: a name that is typed may be anything."""
+
+    def clean_name(self) -> str:
+        return "key"
+
+
+class KeyStep(AuthenticateWebAuthnForm):
+    """A security key at the second step; what does not fit is a failure that is told, as a wrong code is."""
+
+    def clean_credential(self) -> Any:
+        try:
+            return super().clean_credential()
+        except (ValidationError, ValueError):
+            # Nor is more said: a key of another's and one that answered wrongly are the same to whoever tries.
+            record_failure(datetime.now(UTC))
+            raise SecondFactors().validation_error("incorrect_code") from None
+
+
+class KeyAgain(KeyStep):
+    """A security key, shown once more."""
+
+    def spend(self) -> None:
+        """Note that the key was used."""
+        self.cleaned_data["credential"].record_usage()
+
+
 class PasswordAgain(ReauthenticateForm):
     """The password once more, before an act that hands out access."""
 
@@ -203,6 +231,9 @@ class SecondFactors(DefaultMFAAdapter):
 
     def get_totp_issuer(self) -> str:
         return "Muniment"
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        return {**super().get_public_key_credential_rp_entity(), "name": self.get_totp_issuer()}
 
     def encrypt(self, text: str) -> str:
         return _sealer().encrypt(text.encode()).decode()
