@@ -35,6 +35,8 @@ class Course:
     confirm_by: str | None = None
 
 
+#: What was rejected, redacted or erased is put before a person when it is said again without a source that is newer.
+SUPPRESSED = Course(Outcome.ASK, ("suppressed",), "builtin.suppression", "reviewer")
 #: What a person confirmed is taken back by a person only.
 CONFIRMED_BY_A_PERSON = Course(Outcome.ASK, ("confirmed_by_a_person",), "builtin.confirmed", "reviewer")
 
@@ -54,9 +56,12 @@ def is_blind(actor: Actor, item: Prepared, key: KeyState) -> bool:
 
 
 def policy_course(item: Prepared) -> Course:
-    """Return the policy's verdict as a course; what has no recurrence to wait for goes to a person."""
+    """Return the policy's verdict as a course; what has no recurrence to wait for goes to a person, and so does what a
+    suppression stands on."""
     verdict = item.verdict
     assert verdict is not None
+    if item.returns:
+        return SUPPRESSED
     if verdict.outcome is Outcome.BUFFER and item.attribute.definition.recurrence is None:
         return Course(Outcome.ASK, verdict.reasons, verdict.rule, "reviewer")
     return Course(verdict.outcome, verdict.reasons, verdict.rule, verdict.confirm_by)
@@ -67,7 +72,8 @@ def course(writing: Writing, item: Prepared, key: KeyState, *, blind: bool) -> C
     verdict = item.verdict
     assert verdict is not None
     check_newest(key, item.recorded_at)
-    if verdict.outcome is not Outcome.ACCEPT and not _holds_already(writing, item, key):
+    # What holds already does not come back by being said again.
+    if (item.returns or verdict.outcome is not Outcome.ACCEPT) and not _holds_already(writing, item, key):
         return policy_course(item)
     if any(target.confirmed for target in item.targets) and writing.actor.kind is not ActorKind.PERSON:
         return CONFIRMED_BY_A_PERSON

@@ -4,7 +4,7 @@ In order: attribute and value; consents, subjects, cited episodes and what is co
 quote; the consent; the policy's verdict; the target of a correction.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from memory import detecting, sayings, subjects
+from memory import detecting, sayings, subjects, suppression
 from memory.contracts import DrawnBody, FactBody, Retention
 from memory.detecting import NOTHING, QUARANTINED_SOURCE, Detected
 from memory.outcomes import Denied, Refusal
@@ -111,6 +111,7 @@ def open_with(
             (_EPISODES, [tenant, cited, actor.clearance]) if cited else None,
             sayings.targets_query(tenant, corrected),
         ],
+        suppressible=suppression.named(tenant, about),
     )
     return writing, References(
         {ref: ConsentFound(*consent) for ref, *consent in of_consents},
@@ -145,12 +146,16 @@ def admit(
 ) -> tuple[list[Prepared], dict[int, Denied]]:
     """Return what of `bodies` (by place) may stand or wait, in their order, and what may not; new subjects are made."""
     denied: dict[int, Denied] = {}
-    valued: list[tuple[int, FactBody, AttributeInForce, str | None, Detected]] = []
+    valued: list[_Valued] = []
     for place, body in bodies.items():
         try:
             valued.append((place, body, *_valued(writing, references, body)))
         except Refusal as refusal:
             denied[place] = refusal.denied
+    # Before subjects are made: what may not return leaves not even a name.
+    suppressed, returning = _held_against(writing, references, valued)
+    denied |= returning
+    valued = [each for each in valued if each[0] not in returning]
     about = subjects.resolve(
         writing.actor.tenant,
         {body.subject for _, body, *_ in valued},
@@ -161,9 +166,9 @@ def admit(
     admitted: list[Prepared] = []
     for place, body, attribute, value, detected in valued:
         try:
-            admitted.append(
-                _prepared(writing, references, place, body, attribute, value, detected, about[body.subject])
-            )
+            item = _prepared(writing, references, place, body, attribute, value, detected, about[body.subject])
+            item.suppressed = suppressed.get(place)
+            admitted.append(item)
         except Refusal as refusal:
             denied[place] = refusal.denied
     return admitted, denied
@@ -172,11 +177,62 @@ def admit(
 def foresee(writing: Writing, references: References, body: FactBody) -> Prepared:
     """Return the saying as `admit` would, making nothing. Raises `Refusal`."""
     attribute, value, detected = _valued(writing, references, body)
+    suppressed, returning = _held_against(writing, references, [(0, body, attribute, value, detected)])
+    if returning:
+        raise suppression.refusal()
     about = references.subjects.get(body.subject)
     if about is None:
         # Stands for the subject that the write would make: no consent, key or evidence is its own.
         about = SubjectState(new_id(), new_id(), bytes(32))
-    return _prepared(writing, references, 0, body, attribute, value, detected, about)
+    item = _prepared(writing, references, 0, body, attribute, value, detected, about)
+    item.suppressed = suppressed.get(0)
+    return item
+
+
+_Valued = tuple[int, FactBody, AttributeInForce, str | None, Detected]
+
+
+def _held_against(
+    writing: Writing, references: References, valued: Sequence[_Valued]
+) -> tuple[dict[int, datetime], dict[int, Denied]]:
+    """Hold sayings against what was rejected, redacted or erased: return by place the decision that stands on each that
+    may come in or be asked about, and what may not return.
+
+    What cites an episode is dated by it. A direct fact is dated by what it says of itself: when it began to hold, or when
+    another system recorded it.
+    """
+    if not writing.suppressed.any:
+        return {}, {}
+    tenant, ring = writing.actor.tenant, keyring()
+    known: dict[str, list[bytes]] = {}
+    digests: dict[int, list[bytes]] = {}
+    for place, body, attribute, value, _ in valued:
+        names = known.get(body.subject)
+        if names is None:
+            about = references.subjects.get(body.subject)
+            names = [ring.identifier(tenant, body.subject)] if about is None else sorted(about.names)
+            known[body.subject] = names
+        digests[place] = suppression.named(tenant, [body.subject])
+        if value is not None:
+            digests[place] += [suppression.of_saying(tenant, name, attribute.name, value) for name in names]
+    suppression.look_up(tenant, writing.suppressed, {each for found in digests.values() for each in found})
+    suppressed: dict[int, datetime] = {}
+    returning: dict[int, Denied] = {}
+    for place, body, *_ in valued:
+        decided = writing.suppressed.since(digests[place])
+        if decided is None:
+            continue
+        episode = body.provenance.source_episode
+        cited = None if episode is None else references.episodes.get(episode)
+        if cited is not None:
+            dated: datetime | None = cited.occurred_at
+        else:
+            dated = min(filter(None, (body.valid_from, body.recorded_at)), default=None)
+        if dated is not None and dated <= decided:
+            returning[place] = suppression.refusal().denied
+        else:
+            suppressed[place] = decided
+    return suppressed, returning
 
 
 def check_import(writing: Writing, recorded_at: datetime | None) -> None:

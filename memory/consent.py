@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memory import detecting, idempotency, outbox, rows
+from memory import detecting, idempotency, outbox, rows, suppression
 from memory.contracts import ConsentBody
 from memory.outcomes import ConsentKept, Repeat
 from memory.subjects import resolve
@@ -43,7 +43,8 @@ def grant(actor: Actor, body: ConsentBody, *, repeat: Repeat | None = None) -> C
     """Record a consent under its reference; an unknown subject becomes one. The same consent again is the same row.
 
     Raises `Clash("consent_ref_taken")` where the reference names another consent (another subject, other purposes,
-    another start), `Refused` for one that starts in the future and for a subject's name that holds a credential.
+    another start), `Refused` for one that starts in the future, for a subject's name that holds a credential, and for a
+    consent of a subject that was erased since.
     """
     earlier = None if repeat is None else idempotency.earlier(actor, repeat)
     if earlier is not None:
@@ -54,6 +55,11 @@ def grant(actor: Actor, body: ConsentBody, *, repeat: Repeat | None = None) -> C
     if detecting.is_credential(body.subject):
         raise Refused("credential", errors=[FieldError("subject", "credential")])
     subject = resolve(actor.tenant, [body.subject], now=now)[body.subject]
+    # Under the subject's lock: an erasure that it waited for is seen. A consent given since is new, and may come in.
+    held = suppression.standing(actor.tenant, [body.subject])
+    decided = held.since(suppression.named(actor.tenant, [body.subject]))
+    if decided is not None and body.granted_at is not None and body.granted_at <= decided:
+        raise Refused("suppressed", errors=[FieldError("subject", "suppressed")])
     purposes = sorted(set(body.purposes))
     consent = new_id()
     made = rows.fetch(_GRANT, [actor.tenant, consent, subject.id, body.ref, purposes, body.granted_at or now, now])

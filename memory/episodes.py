@@ -1,10 +1,11 @@
 """Keeping episodes: input as received, once for each source."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from memory import admission, detecting, drawing, rows, search, subjects
+from memory import admission, detecting, drawing, rows, search, subjects, suppression
 from memory.admission import References
 from memory.contracts import EpisodeBody
 from memory.detecting import Screened
@@ -84,7 +85,7 @@ def keep(
             quarantined=quarantined,
         )
 
-    known, mentioned = _known(writing, body, subject_id, screened)
+    known, mentioned, mentioned_as = _known(writing, body, subject_id, screened)
     if known is not None:
         if known.digest != _digest(tenant, known.data_key, screened.original):
             raise Refusal("source_has_other_content", status=409)
@@ -98,6 +99,8 @@ def keep(
             quarantined=known.quarantined,
         )
         return kept, source(known.id), about
+    if _returns(writing, body, screened, mentioned_as):
+        raise suppression.refusal()
     consent_id = None if consent is None else consent.id
     sensitivity = int(verdict.sensitivity)
     owner = about or _nobody(writing)
@@ -196,13 +199,15 @@ class _Known:
 
 def _known(
     writing: Writing, body: EpisodeBody, subject_id: UUID | None, screened: Screened
-) -> tuple[_Known | None, list[UUID]]:
-    """Return the episode of that source (its writer, session, turn, subject, tool call and kind), and who is named in it."""
+) -> tuple[_Known | None, list[UUID], list[bytes]]:
+    """Return the episode of that source (its writer, session, turn, subject, tool call and kind), who is named in it, and
+    what names it may hold, as look-up digests. Holds it against what was redacted or erased."""
     tenant, writer = writing.actor.tenant, writing.actor.id
     names = detecting.names_in(screened.text, screened.identifiers)
     digests = sorted({keyring().identifier(tenant, name) for name in names})
+    held = _suppressible(tenant, body, screened, digests) if writing.suppressed.any else []
     # Its twin waits here, and then finds it: the look is a statement of its own, with a snapshot from after the lock.
-    _, found, named = rows.fetch_all(
+    _, found, named, suppressed = rows.fetch_all(
         [
             (_LOCK_SOURCE, [f"{tenant}{writer}{body.session_id}\x1f{body.turn_id}"]),
             (
@@ -210,14 +215,40 @@ def _known(
                 [tenant, writer, body.session_id, body.turn_id, subject_id, body.tool_call_id, body.kind],
             ),
             (_MENTIONED, [digests, tenant, MOST_MENTIONED]) if digests else None,
+            suppression.query(tenant, held),
         ]
     )
+    for (each,) in suppressed:
+        writing.suppressed.take(each)
     mentioned = sorted(row[0] for row in named if row[0] != subject_id)
     if not found:
-        return None, mentioned
+        return None, mentioned, digests
     episode, digest, replaced, detected, quarantined, wrapped, version = found[0]
     data_key = None if wrapped is None else keyring().unwrap(tenant, bytes(wrapped), version)
-    return _Known(episode, bytes(digest), data_key, json.loads(replaced), tuple(detected), quarantined), mentioned
+    kept = _Known(episode, bytes(digest), data_key, json.loads(replaced), tuple(detected), quarantined)
+    return kept, mentioned, digests
+
+
+def _suppressible(tenant: UUID, body: EpisodeBody, screened: Screened, names: Sequence[bytes]) -> list[bytes]:
+    text = screened.text
+    return [
+        suppression.of_source(tenant, body.turn_id, text),
+        suppression.of_text(tenant, text),
+        *(suppression.of_subject(tenant, name) for name in names),
+    ]
+
+
+def _returns(writing: Writing, body: EpisodeBody, screened: Screened, names: Sequence[bytes]) -> bool:
+    """Whether it is a source that was redacted or erased; or is no newer than such a decision, and has the text of one,
+    is about a subject that was erased, or names one."""
+    if not writing.suppressed.any:
+        return False
+    tenant = writing.actor.tenant
+    source, *dated = _suppressible(tenant, body, screened, names)
+    if body.subject is not None:
+        dated += suppression.named(tenant, [body.subject])
+    decided = writing.suppressed.since(dated)
+    return writing.suppressed.since([source]) is not None or (decided is not None and body.occurred_at <= decided)
 
 
 def _digest(tenant: UUID, data_key: bytes | None, text: str) -> bytes:

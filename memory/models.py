@@ -403,6 +403,43 @@ class DerivedSource(Named):
         db_table = "memory_derivedsource"
 
 
+class Suppression(Named):
+    """What was rejected, redacted or erased, remembered as a digest under the tenant's pepper so that it does not return.
+
+    It stands until a person lifts it, and stays as a row then too. `decided_at` is the latest decision of its kind.
+    """
+
+    tenant = Link(Tenant)
+    #: What it recognises: a `source`, a `text`, a `saying` or a `subject`.
+    key = models.TextField()
+    digest = models.BinaryField()
+    decided_at = models.DateTimeField()
+    #: Why: `rejected`, `redacted` or `erased`; and the decision that it came of.
+    cause = models.TextField()
+    target_kind = models.TextField()
+    target_id = models.UUIDField()
+    attribute = Link(Attribute, null=True)
+    created_at = models.DateTimeField()
+    lifted_at = models.DateTimeField(null=True)
+    lifted_by = models.UUIDField(null=True)
+    lift_reason = models.TextField(null=True)
+
+    class Meta:
+        db_table = "memory_suppression"
+
+
+class PreventedReturn(Named):
+    """How often suppressions kept something from coming back on one day (of UTC): refused, or put before a person."""
+
+    tenant = Link(Tenant)
+    day = models.DateField()
+    refused = models.BigIntegerField(default=0)
+    asked = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "memory_preventedreturn"
+
+
 class IdempotencyRecord(Named):
     """What a request with this key did, as ids: its answer is rendered anew from rows, so ended content stays ended."""
 

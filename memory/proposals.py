@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from memory import acts, factkeys, rows, sayings, subjects
+from memory import acts, factkeys, rows, sayings, subjects, suppression
 from memory.acts import CONFIRMED_BY_A_PERSON, Course
 from memory.ledger import KeyState
 from memory.outcomes import Asked, Outcome, Refusal, Written
@@ -113,6 +113,9 @@ def buffer(writing: Writing, item: Prepared, key: KeyState, course: Course, *, b
         return _asked(writing, candidate, course.reasons, blind=blind)
     tenant = writing.actor.tenant
     told = [each for each in _waiting(tenant, candidate) if each.said_at >= writing.now - window]
+    if item.suppressed is not None:
+        # What was said before a decision against it does not help it to come back.
+        told = [each for each in told if each.said_at > item.suppressed]
     told = _consented(tenant, told)
     if len({each.episode_id or each.turn_id for each in told}) >= recurrence.count:
         return _promote(writing, item, key, candidate, told, blind=blind)
@@ -453,7 +456,7 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
         if not proposed.waits:
             raise Refusal("already_decided", status=409)
         if not accept:
-            return _reject_undefined(writing, candidate, reason)
+            return _reject_undefined(writing, candidate, about, value, reason)
         attribute, value = _defined(writing, value)
     else:
         found_attribute = writing.catalogue.by_id.get(proposed.attribute_id)
@@ -491,6 +494,8 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
     if not accept:
         outcome = Asked(candidate=candidate, verdict="rejected", reasons=(reason,), receipt=writing.receipt)
         _close(writing, candidate, "rejected", reason)
+        if proposed.act != "retraction" and value is not None:
+            _suppress(writing, candidate, about, attribute.name, value, attribute.id, reason)
     else:
         if proposed.target is not None:
             item.named = proposed.target
@@ -499,7 +504,7 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
             outcome = acts.take_back(writing, key, item.targets, reason="other")
             _close(writing, candidate, "accepted", reason)
         else:
-            sayings_told = [Waiting(*row) for row in told]
+            sayings_told = _unsuppressed(writing, about, attribute.name, value, [Waiting(*row) for row in told])
             if proposed.attribute_id is None:
                 sayings_told = [_governed(writing, item, each) for each in sayings_told]
             outcome = _confirm(writing, item, key, sayings_told)
@@ -509,12 +514,58 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
     return outcome
 
 
-def _reject_undefined(writing: Writing, candidate: UUID, reason: str) -> Asked:
+def _suppress(
+    writing: Writing,
+    candidate: UUID,
+    about: SubjectState,
+    attribute: str,
+    value: str,
+    attribute_id: UUID | None,
+    reason: str,
+) -> None:
+    """Remember what a person rejected, so that they are not asked again by whatever drew it; a duplicate was not wrong."""
+    if reason == "duplicate":
+        return
+    suppression.add_saying(
+        writing.actor.tenant,
+        about.names,
+        attribute,
+        value,
+        attribute_id=attribute_id,
+        cause="rejected",
+        target_kind="candidate",
+        target=candidate,
+        now=writing.now,
+    )
+
+
+def _unsuppressed(
+    writing: Writing, about: SubjectState, attribute: str, value: str | None, told: list[Waiting]
+) -> list[Waiting]:
+    """Return the waiting sayings that no later decision is against. Raises `Refusal` where none are left (409)."""
+    if not writing.suppressed.any:
+        return told
+    tenant = writing.actor.tenant
+    digests = [suppression.of_subject(tenant, name) for name in about.names]
+    if value is not None:
+        digests += [suppression.of_saying(tenant, name, attribute, value) for name in about.names]
+    suppression.look_up(tenant, writing.suppressed, digests)
+    decided = writing.suppressed.since(digests)
+    left = [each for each in told if decided is None or each.said_at > decided]
+    if told and not left:
+        raise suppression.refusal(status=409)
+    return left
+
+
+def _reject_undefined(writing: Writing, candidate: UUID, about: SubjectState, sealed: str | None, reason: str) -> Asked:
     tenant = writing.actor.tenant
     rows.execute(_LOCK_UNDEFINED, [tenant])
     if rows.fetch(_DECIDED, [tenant, candidate]):
         raise Refusal("already_decided", status=409)
     _close(writing, candidate, "rejected", reason)
+    said = json.loads(sealed or "{}")
+    if "value" in said:
+        _suppress(writing, candidate, about, said["attribute"], canonical_text(said["value"]), None, reason)
     writing.came_to("reject")
     _note(writing, Action.CANDIDATE_DECIDED, candidate, reason, accepted=False)
     return Asked(candidate=candidate, verdict="rejected", reasons=(reason,), receipt=writing.receipt)

@@ -23,12 +23,15 @@ from memory import (
     rows,
     sayings,
     subjects,
+    suppression,
 )
 from memory.admission import Cited, References
 from memory.contracts import EpisodeBody, FactBody, SubjectBody
 from memory.drawing import Draw, Drawn, Source
 from memory.outcomes import Denied, EpisodeKept, Outcome, Refusal, Repeat
 from memory.sayings import Prepared, Target
+from memory.subjects import SubjectState
+from memory.suppression import SUPPRESSED
 from memory.writing import Writing, begin, store
 from policies.vocabulary import Basis, Sensitivity
 from policies.vocabulary import Outcome as Verdict
@@ -36,6 +39,7 @@ from tenants import audit
 from tenants.actors import Actor, ActorKind
 from tenants.audit import Action, Event
 from tenants.errors import FieldError, Forbidden, Missing, Refused
+from tenants.secrets import keyring
 
 
 def facts(
@@ -86,6 +90,7 @@ def _carry_out(writing: Writing, item: Prepared) -> Outcome:
     blind = acts.is_blind(writing.actor, item, key)
     acts.aim_again(writing, item)
     course = acts.course(writing, item, key, blind=blind)
+    writing.questioned += course is acts.SUPPRESSED
     if course.outcome is Verdict.BUFFER:
         return proposals.buffer(writing, item, key, course, blind=blind)
     if course.outcome is Verdict.ASK:
@@ -263,6 +268,7 @@ def _take(writing: Writing, references: References, source: Source, drawn: Drawn
     """Let what was drawn stand or wait where it may, and record what each proposal came to. Return the state."""
     references.episodes[source.id] = Cited(source.occurred_at, source.text or "", source.quarantined)
     outcomes = _write(writing, references, dict(enumerate(drawn.sayings))) if drawn.sayings else {}
+    writing.prevented += sum(isinstance(each, Denied) and each.code == SUPPRESSED for each in outcomes.values())
     results = [drawing.result(body.attribute, outcomes[place]) for place, body in enumerate(drawn.sayings)]
     results += [drawing.left_out(attribute, code) for attribute, code in drawn.left]
     state = "done" if drawn.code is None else "skipped"
@@ -313,15 +319,18 @@ class SubjectNamed:
 def subject(actor: Actor, body: SubjectBody) -> SubjectNamed:
     """Name a subject, and let further names find it. A name that another subject has stays where it is.
 
-    Raises `Refused` for a name that holds a credential.
+    Raises `Refused` for a name that holds a credential, and for one under which a subject was erased, unless newer
+    evidence has let it in again.
     """
     names = [("key", body.key), *((f"aliases[{place}]", alias) for place, alias in enumerate(body.aliases))]
     secret = [FieldError(path, "credential") for path, name in names if detecting.is_credential(name)]
     if secret:
         raise Refused("credential", errors=secret)
     now: datetime = rows.fetch("SELECT clock_timestamp()", [])[0][0]
-    named = subjects.resolve(actor.tenant, [body.key], now=now, kind=body.kind or "entity")[body.key]
+    found = subjects.known(actor.tenant, [body.key])
+    named = subjects.resolve(actor.tenant, [body.key], now=now, kind=body.kind or "entity", found=found)[body.key]
     aliases = [alias for alias in body.aliases if alias != body.key]
+    _check_names(actor.tenant, body, named, made=not found)
     taken = subjects.add_aliases(actor.tenant, named, aliases, now=now)
     outbox.put(actor.tenant, "search.names", [named.id])
     audit.append(
@@ -336,6 +345,21 @@ def subject(actor: Actor, body: SubjectBody) -> SubjectNamed:
         ]
     )
     return SubjectNamed(named.id, len(taken))
+
+
+def _check_names(tenant: UUID, body: SubjectBody, named: SubjectState, *, made: bool) -> None:
+    """Refuse names of erased subjects, asked for under the lock of the subject that is to bear them."""
+    names = [("key", body.key), *((f"aliases[{place}]", alias) for place, alias in enumerate(body.aliases))]
+    standing = suppression.standing(tenant, [name for _, name in names])
+    ring = keyring()
+    returning = [
+        FieldError(path, "suppressed")
+        for path, name in names
+        if standing.since(suppression.named(tenant, [name]))
+        and (made if path == "key" else ring.identifier(tenant, name) not in named.names)
+    ]
+    if returning:
+        raise Refused("suppressed", errors=returning)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

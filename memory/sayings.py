@@ -79,6 +79,9 @@ class Prepared:
     verdict: Verdict | None = None
     #: A person decided on this saying: it is not asked about again.
     decided: bool = False
+    #: The latest decision by which something like it was rejected, redacted or erased, where it may come in or be asked
+    #: about all the same.
+    suppressed: datetime | None = None
     #: What it takes back; the evidence or fact that it names; the evidence that it is recorded to correct.
     targets: Sequence[Target] = ()
     named: UUID | None = None
@@ -87,6 +90,11 @@ class Prepared:
     over: int = 0
     #: What its rank settled between it and others of the same instant, as a reason to be told.
     settled: str | None = None
+
+    @property
+    def returns(self) -> bool:
+        """Whether it says again what a suppression stands on, with nothing newer to show for it and nobody's decision."""
+        return self.suppressed is not None and self.episode_id is None and not self.decided
 
     @property
     def confirmation(self) -> bool:

@@ -139,7 +139,8 @@ def resolve(
 
 
 _OF_ID = """
-SELECT s.key_id, k.wrapped, k.version
+SELECT s.key_id, k.wrapped, k.version,
+  ARRAY(SELECT i.digest FROM memory_subjectidentifier i WHERE i.tenant_id = s.tenant_id AND i.subject_id = s.id)
 FROM memory_subject s CROSS JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = s.tenant_id AND x.id = s.key_id OFFSET 0) k
 WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR KEY SHARE OF s
 """
@@ -147,8 +148,8 @@ WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR KEY SHARE OF s
 
 def of_id(tenant: UUID, subject: UUID) -> SubjectState:
     """Return a subject that is there, locked against its erasure."""
-    ((key, wrapped, version),) = rows.fetch(_OF_ID, [tenant, subject])
-    return SubjectState(subject, key, keyring().unwrap(tenant, bytes(wrapped), version))
+    ((key, wrapped, version, names),) = rows.fetch(_OF_ID, [tenant, subject])
+    return SubjectState(subject, key, keyring().unwrap(tenant, bytes(wrapped), version), frozenset(map(bytes, names)))
 
 
 _CLAIMED = [("digest", "bytea"), ("id", "uuid"), ("subject_id", "uuid"), ("payload_id", "uuid")]

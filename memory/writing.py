@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from memory import factkeys, outbox, rows
+from memory import factkeys, outbox, rows, suppression
 from memory.ledger import Chain, FactState, Grounds, KeyState
 from memory.outcomes import Denied
 from memory.rows import BeliefRow, EvidenceRow, FactRow, IdempotencyRow, OutboxRow, PayloadRaise, PayloadRow, ReceiptRow
 from memory.sayings import Prepared
 from memory.subjects import SubjectState, payload_context
+from memory.suppression import SUPPRESSED, Standing
 from policies.catalogue import Catalogue, of_number
 from policies.vocabulary import Sensitivity
 from tenants import audit
@@ -25,7 +26,9 @@ from tenants.errors import Missing
 from tenants.identity import new_id
 from tenants.secrets import keyring
 
-_OPENING = "SELECT catalogue_no, clock_timestamp() FROM tenants_tenant WHERE id = %s::uuid"
+_OPENING = (
+    f"SELECT catalogue_no, clock_timestamp(), {suppression.OPENING} FROM tenants_tenant WHERE id = %(tenant)s::uuid"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Writing:
     now: datetime
     catalogue: Catalogue
     receipt: UUID
+    #: The suppressions that it was held against.
+    suppressed: Standing = field(default_factory=Standing)
     keys: factkeys.Keys = field(default_factory=dict)
     subjects: dict[UUID, SubjectState] = field(default_factory=dict)
 
@@ -54,6 +59,9 @@ class Writing:
     #: Keys whose beliefs are to be checked afterwards.
     touched: set[UUID] = field(default_factory=set)
     refused: list[Denied] = field(default_factory=list)
+    #: Sayings that a suppression refused, or put before a person.
+    prevented: int = 0
+    questioned: int = 0
     verdicts: set[str] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
@@ -177,18 +185,22 @@ class Raised(NamedTuple):
 
 
 def begin(
-    actor: Actor, act: str, *, beside: Sequence[rows.Query | None] = ()
+    actor: Actor, act: str, *, beside: Sequence[rows.Query | None] = (), suppressible: Sequence[bytes] = ()
 ) -> tuple[Writing, list[list[tuple[Any, ...]]]]:
     """Begin a write; what it asks `beside` goes in the same round trip, and its answers are returned in their order.
 
-    Raises `Missing` for a tenant that is not there, `Clash("no_policy")` for one in which nothing is in force.
+    What is in force, and which digests of `suppressible` are suppressed, is read after what `beside` locks: a decision
+    that the locks waited for is seen. Raises `Missing` for a tenant that is not there, `Clash("no_policy")` for one in which nothing is in force.
     """
-    opening, *answers = rows.fetch_all([(_OPENING, [actor.tenant]), *beside])
+    given = {"tenant": actor.tenant, "suppressible": list(suppressible)}
+    *answers, opening = rows.fetch_all([*beside, (_OPENING, given)])
     if not opening:
         raise Missing
-    number, now = opening[0]
+    number, now, suppressed = opening[0]
     catalogue = of_number(actor.tenant, number)
-    return Writing(actor=actor, act=act, now=now, catalogue=catalogue, receipt=new_id()), answers
+    writing = Writing(actor=actor, act=act, now=now, catalogue=catalogue, receipt=new_id())
+    writing.suppressed.take(suppressed)
+    return writing, answers
 
 
 # storing --------------------------------------------------------------------------------------------------------------
@@ -244,6 +256,8 @@ def store(writing: Writing) -> None:
             reason=(denied.reasons or (denied.code,))[0],
             numbers={"status": denied.status},
         )
+    refused = writing.prevented + sum(denied.code == SUPPRESSED for denied in writing.refused)
+    suppression.count(tenant, refused=refused, asked=writing.questioned)
     audit.append(writing.events)
 
 

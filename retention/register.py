@@ -167,6 +167,11 @@ _MODELS: dict[str, Fields] = {
         content_free="tenant kind clearance state asked_at sensitivity basis expires_at origin sources builder built_at rules",
     ),
     "memory.DerivedSource": _fields(pseudonymous="id derived fact belief state", content_free="tenant"),
+    "memory.Suppression": _fields(
+        pseudonymous="id digest target_id lifted_by",
+        content_free="tenant key decided_at cause target_kind attribute created_at lifted_at lift_reason",
+    ),
+    "memory.PreventedReturn": _fields(content_free="id tenant day refused asked"),
     "memory.IdempotencyRecord": _fields(
         pseudonymous="id agent_id key_digest request_digest outcome", content_free="tenant status created_at"
     ),
@@ -294,6 +299,11 @@ REASONS = MappingProxyType(
         "memory.Derived.print": "of ids and numbers of transactions",
         "memory.Derived.rules": "numbers of the catalogue and of the index's rules, and a language",
         "memory.DerivedSource.state": "of ids, numbers and codes of a fact's row; no value",
+        "memory.Suppression.key": "a word of a closed list",
+        "memory.Suppression.digest": "an HMAC under the tenant's pepper, which is not in the database",
+        "memory.Suppression.cause": "a word of a closed list",
+        "memory.Suppression.target_kind": "a model's name, of the shape that a check allows",
+        "memory.Suppression.lift_reason": "a code, of the shape that a check allows",
         "memory.IdempotencyRecord.key_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.request_digest": "an HMAC under the tenant's idempotency key",
         "memory.IdempotencyRecord.outcome": "ids and codes; the answer is rendered anew from rows",

@@ -66,6 +66,7 @@ class Action(StrEnum):
     CANDIDATE_BUFFERED = "candidate.buffered"
     CANDIDATE_PROMOTED = "candidate.promoted"
     CANDIDATE_DECIDED = "candidate.decided"
+    SUPPRESSION_LIFTED = "suppression.lifted"
     CONTENT_SHOWN = "content.shown"
     WRITE_REFUSED = "write.refused"
     WORK_RETRIED = "outbox.retried"

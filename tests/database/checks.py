@@ -36,6 +36,7 @@ from memory import (
     remember,
     rows,
     search,
+    suppression,
 )
 from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
@@ -48,6 +49,7 @@ from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
 from retention import holds, matters
 from retention.models import Hold, Matter, RefusedEnding
+from tenants import audit
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.authentication import authenticate
 from tenants.errors import Unauthenticated
@@ -66,6 +68,7 @@ from tenants.registry import (
     revoke_key,
     rotate_key,
 )
+from tenants.secrets import keyring
 from tenants.verification import chains, verify
 from tests.organisation import PASSWORD, STARTER, Organisation, Person, Registered, new_organisation
 
@@ -416,6 +419,31 @@ def propose_and_decide(world: World) -> None:
     # A weak signal waits until it recurs.
     weak = [write(world, body("plan", "basic", subject=subject, confidence=0.2))[0]]
     assert isinstance(weak[0], Asked)
+
+
+def suppress_and_lift(world: World) -> None:
+    """What is rejected, redacted and erased is refused when it comes again, counted, and let in once a person lifts that."""
+    subject, now = named(), datetime.now(UTC) + timedelta(seconds=1)
+    name = [keyring().identifier(world.tenant, subject)]
+    said = [keyring().identifier(world.tenant, named())]
+    given: Any = {"target_kind": "candidate", "target": uuid4(), "now": now}
+    # Of something older, the second time renewed.
+    for cause in ("rejected", "redacted"):
+        with writing(world):
+            suppression.add_saying(world.tenant, said, "tag", '"x"', attribute_id=None, cause=cause, **given)
+    for _ in range(2):
+        with working(world):
+            ids = suppression.add_subject(world.tenant, name, cause="erased", **given)
+    for _ in range(2):
+        with writing(world) as actor:
+            old = body("tag", "old", subject=subject, valid_from="2026-01-01T00:00:00Z")
+            assert isinstance(remember.facts(actor, [old, old], batch=True)[0], Denied)
+    officer = world.here.person(MemberRole.PRIVACY_OFFICER).actor
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+        assert suppression.prevented(world.tenant, now)["refused"] >= 4
+        _, events = suppression.lift(officer, ids, reason="other")
+        audit.append(events)
+    write(world, body("tag", "old", subject=subject, valid_from="2026-01-01T00:00:00Z"))
 
 
 def name_a_subject(world: World) -> None:
@@ -880,7 +908,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, name_a_subject, consent_and_withdraw, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
+        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,

@@ -139,6 +139,7 @@ DOORS = {
     "memory/context.py": {"receipt"},
     "memory/receipts.py": {"receipt"},
     "memory/idempotency.py": {"idempotencyrecord"},
+    "memory/suppression.py": {"suppression", "preventedreturn"},
     "memory/outbox.py": {"outboxentry"},
     "memory/checking.py": {"factkey"},
     "memory/endings.py": {"fact"},
