@@ -92,7 +92,8 @@ OUTBOX_WORKERS = {
 OUTBOX_HANDLERS = {
     "ledger.check": "memory.indexing.check_and_index",
     "search.names": "memory.indexing.index_names",
-    "consent.withdrawn": "memory.endings.end_unconsented",
+    "consent.withdrawn": "memory.lifetimes.end_unconsented",
+    "term.ended": "memory.lifetimes.run_out",
 }
 # What doctor asks of apps that `tenants` knows nothing of.
 DOCTOR_CHECKS = ["retention.endings_log.checks", "retention.rotation.checks"]

@@ -378,6 +378,8 @@ def _note_evidence(
             turn_id=item.turn_id,
             tool_call_id=item.tool_call_id,
             consent_id=item.consent_id,
+            session_id=item.session_id,
+            contract_ref=item.contract_ref,
             writer_kind=item.writer_kind,
             writer_id=item.writer_id,
             trust=item.trust,

@@ -44,11 +44,15 @@ class ConsentFound(NamedTuple):
 
 
 class Cited(NamedTuple):
-    """An episode that the writer may see."""
+    """An episode that the writer may see. Its session is the writer's own, or None."""
 
     occurred_at: datetime
     content: str
     quarantined: bool
+    session_id: str | None = None
+    contract_ref: str | None = None
+    #: Which of the two is over: `session`, `contract`.
+    over: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,29 @@ class References:
     subjects: dict[str, SubjectState]
     episodes: dict[UUID, Cited]
     targets: dict[UUID, list[Target]]
+    #: Sessions of the writer's that are closed and contracts that have ended: (kind, id or reference, subject or None).
+    over: frozenset[tuple[str, str, UUID | None]] = frozenset()
+
+    def is_over(self, kind: str, ref: str | None, subject: UUID | None) -> bool:
+        """Whether the session or the contract of that reference is over, for that subject or for all."""
+        return ref is not None and not self.over.isdisjoint({(kind, ref, None), (kind, ref, subject)})
 
 
 _CONSENTS = """
 SELECT c.ref, c.id, c.subject_id, c.purposes, c.withdrawn_at IS NULL
 FROM policies_consent c WHERE c.tenant_id = %s::uuid AND c.ref = ANY(%s::text[]) ORDER BY c.id FOR KEY SHARE
 """
+_TERMS = """
+SELECT t.kind, t.ref, t.subject_id FROM memory_term t
+WHERE t.tenant_id = %s::uuid AND t.ref = ANY(%s::text[]) AND (t.kind = 'contract' OR t.writer_id = %s::uuid)
+"""
 _EPISODES = """
-SELECT e.id, e.occurred_at, e.quarantined, p.id, p.clear, p.sealed, k.wrapped, k.version
+SELECT e.id, e.occurred_at, e.quarantined, CASE WHEN e.writer_id = %s::uuid THEN e.session_id END, e.contract_ref,
+  ARRAY(SELECT t.kind FROM memory_term t WHERE t.tenant_id = e.tenant_id
+    AND (t.kind = 'session' AND t.ref = e.session_id AND t.writer_id = e.writer_id
+      AND (t.subject_id IS NULL OR t.subject_id = e.subject_id)
+      OR t.kind = 'contract' AND t.ref = e.contract_ref)),
+  p.id, p.clear, p.sealed, k.wrapped, k.version
 FROM memory_episode e
   CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = e.tenant_id AND x.id = e.payload_id OFFSET 0) p
   LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) k ON true
@@ -86,6 +105,7 @@ def open_for(actor: Actor, bodies: Iterable[FactBody], *, act: str) -> tuple[Wri
         names={body.subject for body in bodies},
         episodes={body.provenance.source_episode for body in bodies},
         targets={body.corrects for body in bodies},
+        terms={ref for body in bodies for ref in (body.provenance.session_id, body.provenance.contract_ref)},
     )
 
 
@@ -97,19 +117,22 @@ def open_with(
     names: Iterable[str | None] = (),
     episodes: Iterable[UUID | None] = (),
     targets: Iterable[UUID | None] = (),
+    terms: Iterable[str | None] = (),
 ) -> tuple[Writing, References]:
     """Begin a write and look up what it refers to, in one round trip: consents and subjects locked, in this order."""
     tenant = actor.tenant
     refs, cited = sorted(filter(None, consents)), sorted(filter(None, episodes))
     about, corrected = set(filter(None, names)), set(filter(None, targets))
-    writing, (of_consents, of_subjects, of_episodes, of_targets) = begin(
+    named = sorted(set(filter(None, terms)))
+    writing, (of_consents, of_subjects, of_episodes, of_targets, of_terms) = begin(
         actor,
         act,
         beside=[
             (_CONSENTS, [tenant, refs]) if refs else None,
             subjects.query(tenant, about),
-            (_EPISODES, [tenant, cited, actor.clearance]) if cited else None,
+            (_EPISODES, [actor.id, tenant, cited, actor.clearance]) if cited else None,
             sayings.targets_query(tenant, corrected),
+            (_TERMS, [tenant, named, actor.id]) if named else None,
         ],
         suppressible=suppression.named(tenant, about),
     )
@@ -118,6 +141,7 @@ def open_with(
         subjects.by_name(tenant, about, of_subjects),
         dict(_opened(tenant, *row) for row in of_episodes),
         sayings.targets_by_name(corrected, of_targets),
+        frozenset((kind, ref, subject) for kind, ref, subject in of_terms),
     )
 
 
@@ -126,6 +150,9 @@ def _opened(
     episode: UUID,
     occurred_at: datetime,
     quarantined: bool,
+    session_id: str | None,
+    contract_ref: str | None,
+    over: list[str],
     payload: UUID,
     clear: str | None,
     sealed: bytes | None,
@@ -135,7 +162,7 @@ def _opened(
     if sealed is not None and wrapped is not None and version is not None:
         key = keyring().unwrap(tenant, bytes(wrapped), version)
         clear = keyring().open(key, bytes(sealed), payload_context(tenant, payload, "episode")).decode("utf-8")
-    return episode, Cited(occurred_at, clear or "", quarantined)
+    return episode, Cited(occurred_at, clear or "", quarantined, session_id, contract_ref, frozenset(over))
 
 
 # checking -------------------------------------------------------------------------------------------------------------
@@ -330,6 +357,8 @@ def _prepared(
     quarantined = cited is not None and cited.quarantined
     basis = attribute.definition.basis if body.retention is None else body.retention.basis
     consent = consent_of(references, given.consent_ref, about, basis, path="provenance.consent_ref")
+    session_id = given.session_id or (None if cited is None else cited.session_id)
+    contract_ref = given.contract_ref or (None if cited is None else cited.contract_ref)
     verdict = judge(
         writing,
         act="end" if value is None else "fact",
@@ -342,6 +371,7 @@ def _prepared(
         retention=body.retention,
         detected=detected,
         quarantined=quarantined,
+        over=is_over(references, basis, session_id, contract_ref, about.id, cited),
     )
     if verdict.outcome is Outcome.REJECT:
         raise Refusal("rejected", reasons=verdict.reasons, rule=verdict.rule)
@@ -361,6 +391,8 @@ def _prepared(
         turn_id=given.turn_id,
         tool_call_id=given.tool_call_id,
         consent_id=None if consent is None else consent.id,
+        session_id=session_id,
+        contract_ref=contract_ref,
         episode_id=given.source_episode,
         quote=given.quote,
         extractor=body.extractor if isinstance(body, DrawnBody) else None,
@@ -393,6 +425,25 @@ def _cited(references: References, episode: UUID | None, quote: str | None) -> C
     return cited
 
 
+def is_over(
+    references: References,
+    basis: Basis,
+    session_id: str | None,
+    contract_ref: str | None,
+    subject: UUID | None,
+    cited: Cited | None = None,
+) -> bool:
+    """Whether what a saying on that basis is kept for is over: its session or its contract, named or the episode's."""
+    if basis not in (Basis.SESSION, Basis.CONTRACT):
+        return False
+    kind, ref = (basis.value, session_id if basis is Basis.SESSION else contract_ref)
+    if references.is_over(kind, ref, subject):
+        return True
+    if cited is None or kind not in cited.over:
+        return False
+    return ref == (cited.session_id if basis is Basis.SESSION else cited.contract_ref)
+
+
 def consent_of(
     references: References, ref: str | None, about: SubjectState | None, basis: Basis, *, path: str
 ) -> ConsentFound | None:
@@ -423,6 +474,7 @@ def judge(
     retention: Retention | None,
     detected: Detected = NOTHING,
     quarantined: bool = False,
+    over: bool = False,
 ) -> Verdict:
     """Return what the policy in force says of an act; the reasons name the detectors that raised its class or marked it."""
     definition = None if attribute is None else attribute.definition
@@ -452,6 +504,7 @@ def judge(
         recurrence=definition is not None and definition.recurrence is not None,
         expected=None if definition is None else definition.basis,
         quarantined=quarantined or detected.instructs,
+        over=over,
     )
     verdict = decide(question, catalogue.policy, version=catalogue.policy_version)
     told = detected.reasons(question.stated) if detected.found else ()

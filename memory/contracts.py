@@ -118,8 +118,8 @@ _NO_KEY = frozenset(
 )
 
 
-def consent_ref(text: str) -> str:
-    """Return the reference of a consent from a path. One that no consent can have raises `Missing`."""
+def reference(text: str) -> str:
+    """Return the reference of a consent or a contract, or a session's id, from a path; `Missing` for what can be none."""
     try:
         return _chosen_id(text)
     except PydanticCustomError:
@@ -257,6 +257,8 @@ class Provenance(Body):
     turn_id: ChosenId
     tool_call_id: ChosenId | None = None
     consent_ref: ChosenId | None = None
+    contract_ref: ChosenId | None = None
+    session_id: ChosenId | None = None
     source_episode: Id | None = None
     quote: Quote | None = None
     source: Annotated[SourceKind, BeforeValidator(_word(SourceKind))] | None = None
@@ -335,6 +337,7 @@ class EpisodeBody(Body):
     subject: SubjectText | None = None
     occurred_at: Instant
     consent_ref: ChosenId | None = None
+    contract_ref: ChosenId | None = None
     sensitivity: ClassLabel | None = None
     retention: Retention | None = None
     extract: Literal["now", "later", "no"] = "later"
@@ -372,6 +375,16 @@ class ConsentBody(Body):
 
 class WithdrawBody(Body):
     """A withdrawal; from when on is the database's clock."""
+
+
+class CloseBody(Body):
+    """That a session is over, as this agent wrote in it: of one subject, or of all. Since when is the database's clock."""
+
+    subject: SubjectText | None = None
+
+
+class EndBody(Body):
+    """That a contract has ended; since when is the database's clock."""
 
 
 class ExplainBody(Body):

@@ -44,6 +44,7 @@ class Source:
     turn_id: str
     tool_call_id: str | None
     consent_ref: str | None
+    contract_ref: str | None
     #: The class that it is kept under, and the same apart from what detection raised it to.
     sensitivity: int
     stated: int
@@ -93,6 +94,7 @@ def source_of(actor: Actor, body: EpisodeBody, **stored: Any) -> Source:
         turn_id=body.turn_id,
         tool_call_id=body.tool_call_id,
         consent_ref=body.consent_ref,
+        contract_ref=body.contract_ref,
         writer=actor,
         **stored,
     )
@@ -128,7 +130,7 @@ SELECT e.kind, e.role, e.subject_id, e.occurred_at, e.recorded_at, e.session_id,
     WHEN e.consent_id IS NOT NULL AND NOT consent_stands(ARRAY[e.consent_id]) THEN 'consent_withdrawn'
     WHEN e.restricted OR s.restricted THEN 'restricted_processing' END,
   coalesce(x.stated, e.sensitivity), e.quarantined,
-  p.id, p.clear, p.sealed, k.wrapped, k.version, sp.id, sp.sealed, sk.wrapped, sk.version
+  p.id, p.clear, p.sealed, k.wrapped, k.version, sp.id, sp.sealed, sk.wrapped, sk.version, e.contract_ref
 FROM (SELECT %s::uuid AS tenant) t {rows.look_up("e", "memory_episode", "x.id = %s::uuid")} {
     rows.look_up("x", "memory_extraction", "x.episode_id = e.id", outer=True)
 } {rows.look_up("p", "memory_payload", "x.id = e.payload_id")} {
@@ -164,7 +166,7 @@ def load(tenant: UUID, episode: UUID, *, writer: Actor | None = None) -> Source 
     text = name = None
     if ended is None:
         text = opened(tenant, "episode", *row[18:23])
-        name = None if row[23] is None else opened(tenant, "subject", row[23], None, *row[24:])
+        name = None if row[23] is None else opened(tenant, "subject", row[23], None, *row[24:27])
     return Source(
         id=episode,
         kind=row[0],
@@ -178,6 +180,7 @@ def load(tenant: UUID, episode: UUID, *, writer: Actor | None = None) -> Source 
         turn_id=row[6],
         tool_call_id=row[7],
         consent_ref=row[14],
+        contract_ref=row[27],
         sensitivity=row[8],
         stated=row[16],
         quarantined=row[17],

@@ -66,6 +66,9 @@ def keep(
         confidence=None,
         retention=body.retention,
         detected=screened.detected,
+        over=admission.is_over(
+            references, basis, body.session_id, body.contract_ref, None if about is None else about.id
+        ),
     )
     if verdict.outcome is not Outcome.ACCEPT:
         raise Refusal("rejected", reasons=verdict.reasons, rule=verdict.rule)
@@ -132,6 +135,7 @@ def keep(
                 writer_kind=actor.kind.value,
                 writer_id=actor.id,
                 consent_id=consent_id,
+                contract_ref=body.contract_ref,
                 payload_id=payload,
                 content_digest=_digest(
                     tenant, owner.data_key if verdict.sensitivity.encrypted else None, screened.original

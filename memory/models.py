@@ -87,6 +87,8 @@ class Episode(Governed):
     writer_kind = models.TextField()
     writer_id = models.UUIDField()
     consent = Link(Consent, null=True)
+    #: The contract on which it is kept, by the organisation's own reference.
+    contract_ref = models.TextField(null=True)
     payload = Link(Payload)
     content_digest = models.BinaryField()
     #: What its writer asked for: `now`, `later` or `none`. What became of it stands in `Extraction`.
@@ -186,6 +188,9 @@ class Evidence(Governed):
     turn_id = models.TextField()
     tool_call_id = models.TextField(null=True)
     consent = Link(Consent, null=True)
+    #: The session and the contract that it came from, where it named one, or its episode did.
+    session_id = models.TextField(null=True)
+    contract_ref = models.TextField(null=True)
     writer_kind = models.TextField()
     writer_id = models.UUIDField()
     trust = models.SmallIntegerField()
@@ -266,6 +271,8 @@ class CandidateSaying(Named):
     turn_id = models.TextField()
     tool_call_id = models.TextField(null=True)
     consent = Link(Consent, null=True)
+    session_id = models.TextField(null=True)
+    contract_ref = models.TextField(null=True)
     episode = Link(Episode, null=True)
     quote = Link(Payload, null=True)
     extractor = models.TextField(null=True)
@@ -280,6 +287,28 @@ class CandidateSaying(Named):
 
     class Meta:
         db_table = "memory_candidatesaying"
+
+
+class Term(Named):
+    """A session that was closed, or a contract that ended: what rests on it is kept until `due_at` of its class, at most.
+
+    A session is known by its id and the agent that chose it, of one subject or of all; a contract by its reference alone.
+    """
+
+    tenant = Link(Tenant)
+    kind = models.TextField()
+    ref = models.TextField()
+    writer_id = models.UUIDField(null=True)
+    subject = Link(Subject, null=True)
+    ended_at = models.DateTimeField()
+    #: By class, from public to restricted; null where the policy of that moment says nothing of it.
+    due_at = ArrayField(models.DateTimeField(null=True))
+    policy_version = Link(PolicyVersion)
+    ended_by_kind = models.TextField()
+    ended_by_id = models.UUIDField()
+
+    class Meta:
+        db_table = "memory_term"
 
 
 class Receipt(Named):

@@ -114,9 +114,21 @@ class ConsentKept:
         return 201 if self.created else 200
 
 
-Outcome = Written | Asked | Denied | Retracted | EpisodeKept | ConsentKept
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermEnded:
+    """A session is closed, or a contract has ended: what rests on it is kept no longer than the policy says after that."""
+
+    id: UUID
+
+    @property
+    def status(self) -> int:
+        """Always 200."""
+        return 200
+
+
+Outcome = Written | Asked | Denied | Retracted | EpisodeKept | ConsentKept | TermEnded
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Written, Asked, Denied, Retracted, EpisodeKept, ConsentKept)
+    kind.__name__: kind for kind in (Written, Asked, Denied, Retracted, EpisodeKept, ConsentKept, TermEnded)
 }
 
 

@@ -41,6 +41,8 @@ class Waiting(NamedTuple):
     turn_id: str
     tool_call_id: str | None
     consent_id: UUID | None
+    session_id: str | None
+    contract_ref: str | None
     episode_id: UUID | None
     quote_id: UUID | None
     extractor: str | None
@@ -64,6 +66,8 @@ class Waiting(NamedTuple):
             turn_id=self.turn_id,
             tool_call_id=self.tool_call_id,
             consent_id=self.consent_id,
+            session_id=self.session_id,
+            contract_ref=self.contract_ref,
             episode_id=self.episode_id,
             quote=None,
             quote_id=self.quote_id,
@@ -81,7 +85,8 @@ class Waiting(NamedTuple):
 
 
 _WAITING = """
-SELECT s.valid_from, s.stated_to, s.confidence, s.source, s.turn_id, s.tool_call_id, s.consent_id, s.episode_id, s.quote_id,
+SELECT s.valid_from, s.stated_to, s.confidence, s.source, s.turn_id, s.tool_call_id, s.consent_id, s.session_id,
+  s.contract_ref, s.episode_id, s.quote_id,
   s.extractor, s.sensitivity, s.basis, s.expires_at, s.writer_kind, s.writer_id, s.trust, s.said_at,
   s.detected
 FROM memory_candidatesaying s WHERE s.tenant_id = %s::uuid AND s.candidate_id = %s::uuid ORDER BY s.id
@@ -339,6 +344,8 @@ def _store_saying(writing: Writing, item: Prepared, candidate: UUID, *, quote_id
         turn_id=item.turn_id,
         tool_call_id=item.tool_call_id,
         consent_id=item.consent_id,
+        session_id=item.session_id,
+        contract_ref=item.contract_ref,
         episode_id=item.episode_id,
         quote_id=quote_id,
         extractor=item.extractor,

@@ -205,7 +205,11 @@ def episode(
         assert isinstance(before[0], EpisodeKept)
         return replace(before[0], again=True)
     writing, references = admission.open_with(
-        actor, act="episode.write", consents={body.consent_ref}, names={body.subject}
+        actor,
+        act="episode.write",
+        consents={body.consent_ref},
+        names={body.subject},
+        terms={body.session_id, body.contract_ref},
     )
     try:
         kept, source, about = episodes.keep(writing, references, body)
@@ -249,7 +253,11 @@ def extraction(source: Source, drawn: Drawn, *, attempts: int) -> None:
     was read, nothing is written but that.
     """
     writing, references = admission.open_with(
-        source.writer, act="episode.extract", consents={source.consent_ref}, names={source.subject}
+        source.writer,
+        act="episode.extract",
+        consents={source.consent_ref},
+        names={source.subject},
+        terms={source.session_id, source.contract_ref},
     )
     # Read under the subject's lock: an ending that was first is seen now, and one that comes later waits.
     now = drawing.load(source.writer.tenant, source.id)
@@ -266,7 +274,9 @@ def extraction(source: Source, drawn: Drawn, *, attempts: int) -> None:
 
 def _take(writing: Writing, references: References, source: Source, drawn: Drawn, *, attempts: int) -> str:
     """Let what was drawn stand or wait where it may, and record what each proposal came to. Return the state."""
-    references.episodes[source.id] = Cited(source.occurred_at, source.text or "", source.quarantined)
+    references.episodes[source.id] = Cited(
+        source.occurred_at, source.text or "", source.quarantined, source.session_id, source.contract_ref
+    )
     outcomes = _write(writing, references, dict(enumerate(drawn.sayings))) if drawn.sayings else {}
     writing.prevented += sum(isinstance(each, Denied) and each.code == SUPPRESSED for each in outcomes.values())
     results = [drawing.result(body.attribute, outcomes[place]) for place, body in enumerate(drawn.sayings)]

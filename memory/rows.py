@@ -190,6 +190,8 @@ class EvidenceRow(NamedTuple):
     turn_id: str
     tool_call_id: str | None
     consent_id: UUID | None
+    session_id: str | None
+    contract_ref: str | None
     writer_kind: str
     writer_id: UUID
     trust: int
@@ -273,6 +275,7 @@ class EpisodeRow(NamedTuple):
     writer_kind: str
     writer_id: UUID
     consent_id: UUID | None
+    contract_ref: str | None
     payload_id: UUID
     content_digest: bytes
     extraction: str
@@ -323,6 +326,8 @@ class CandidateSayingRow(NamedTuple):
     turn_id: str
     tool_call_id: str | None
     consent_id: UUID | None
+    session_id: str | None
+    contract_ref: str | None
     episode_id: UUID | None
     quote_id: UUID | None
     extractor: str | None

@@ -58,6 +58,8 @@ class Prepared:
     turn_id: str
     tool_call_id: str | None = None
     consent_id: UUID | None = None
+    session_id: str | None = None
+    contract_ref: str | None = None
     episode_id: UUID | None = None
     #: A quote that is still to be stored, or the one that is.
     quote: str | None = None

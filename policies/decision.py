@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from policies.rules import PolicyDocument, Rule, When
-from policies.vocabulary import Basis, Confirm, Conflict, Kind, Outcome, Sensitivity, SourceKind
+from policies.vocabulary import Basis, Confirm, Conflict, Kind, Occasion, Outcome, Sensitivity, SourceKind
 
 UNDECIDED = "undecided"
 
@@ -49,6 +49,8 @@ class Question:
     expected: Basis | None = None
     #: What is said, or the episode that it is drawn from, speaks to the agent that will read it.
     quarantined: bool = False
+    #: The session or the contract that it is kept for is over already: its clock runs from the writing.
+    over: bool = False
 
     @property
     def loosened(self) -> bool:
@@ -112,6 +114,8 @@ def decide(question: Question, policy: PolicyDocument, *, version: str) -> Verdi
     4. Lifetime. Class and basis give it, counted from `written_at`; a pair that the policy leaves out rejects
        (`no_lifetime`). `indefinite` has none: what was stated to be restricted is rejected (`restricted_indefinite`),
        other encrypted classes get a date of review.
+       What is written when its session is closed or its contract has ended already stays no longer than the policy
+       says after that, counted from `written_at`.
     5. Expiry asked for. It may shorten the lifetime of the stated class, never extend it (`expiry_too_late`), must
        lie after `written_at` (`expiry_in_past`) and has no place with `indefinite` (`expiry_with_indefinite`). Where
        a raised class has a shorter life, that life counts.
@@ -231,6 +235,11 @@ def _expiry(question: Question, policy: PolicyDocument) -> tuple[datetime | None
         raise _Rejected("lifetime", "no_lifetime")
     latest = lifetime.after(question.written_at)
     rule = f"{question.basis.value}×{question.sensitivity.label}={lifetime.text}"
+    occasion = Occasion.of(question.basis)
+    afterwards = policy.life_after(occasion, question.sensitivity) if question.over and occasion else None
+    if afterwards is not None and occasion and afterwards.after(question.written_at) < latest:
+        lifetime, latest = afterwards, afterwards.after(question.written_at)
+        rule = f"{occasion.value}×{question.sensitivity.label}={lifetime.text}"
     if asked is None:
         return latest, rule
     if asked <= question.written_at:

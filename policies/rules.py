@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from policies.definitions import SensitivityWord
 from policies.documents import NESTED, Document, DocumentRefused, read_document, read_json
-from policies.vocabulary import Basis, Confirm, Kind, Outcome, Sensitivity, SourceKind
+from policies.vocabulary import Basis, Confirm, Kind, Occasion, Outcome, Sensitivity, SourceKind
 
 STARTER = Path(__file__).with_name("starter.json")
 """The policy that a new tenant starts with."""
@@ -215,6 +215,16 @@ class Lifetimes(Document):
     contract: _ByClass = Field(default_factory=dict)
 
 
+class After(Document):
+    """How long content stays at most once what it was kept for is over, by class. A class that is absent keeps its lifetime.
+
+    The lifetime from the writing still bounds it: an occasion brings an end nearer and never puts one off.
+    """
+
+    session_closed: _ByClass = Field(default_factory=dict)
+    contract_ended: _ByClass = Field(default_factory=dict)
+
+
 _Tokens = Annotated[int, Field(ge=1, le=10**12)]
 
 
@@ -239,6 +249,8 @@ class PolicyDocument(Document):
     #: What becomes of content that speaks to the agent: marked only, a person looks first, or not kept.
     on_instruction: Literal["accept", "ask", "reject"] = "ask"
     lifetimes: Lifetimes
+    #: A policy that says nothing of it lets no occasion shorten a life.
+    after: After | None = None
     review_after: LifetimeText = Lifetime("P1Y")
     receipts: Literal["relaxed", "strict"] = "relaxed"
     #: A policy that says nothing of a model lets nothing be sent to one.
@@ -259,11 +271,18 @@ class PolicyDocument(Document):
     @model_serializer(mode="wrap")
     def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not said leaves the digests of policies as they were.
-        return {name: value for name, value in write(self).items() if name != "model" or value is not None}
+        return {name: value for name, value in write(self).items() if name not in _OPTIONAL or value is not None}
 
     def lifetime(self, basis: Basis, sensitivity: Sensitivity) -> Lifetime | None:
         """Return how long this class may be kept on this basis, or None where the policy does not say."""
         return self._by_pair.get((basis, sensitivity))
+
+    def life_after(self, occasion: Occasion, sensitivity: Sensitivity) -> Lifetime | None:
+        """Return how long this class stays at most after the occasion, or None where the policy does not say."""
+        return None if self.after is None else getattr(self.after, occasion.value).get(sensitivity)
+
+
+_OPTIONAL = frozenset({"model", "after"})
 
 
 def policy_document(data: Any) -> PolicyDocument:

@@ -47,6 +47,23 @@ class Basis(StrEnum):
     INDEFINITE = "indefinite"
 
 
+class Occasion(StrEnum):
+    """What starts the clock of what was kept for as long as something went on."""
+
+    SESSION_CLOSED = "session_closed"
+    CONTRACT_ENDED = "contract_ended"
+
+    @property
+    def basis(self) -> Basis:
+        """The basis that is over with it: nothing kept on another one is concerned."""
+        return Basis.SESSION if self is Occasion.SESSION_CLOSED else Basis.CONTRACT
+
+    @classmethod
+    def of(cls, basis: Basis) -> Occasion | None:
+        """Return the occasion on which content of that basis starts to run out; None where there is no such."""
+        return next((each for each in cls if each.basis is basis), None)
+
+
 class Conflict(StrEnum):
     """What decides between two sayings that start at the same instant."""
 

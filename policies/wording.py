@@ -11,7 +11,7 @@ from typing import Any
 from policies.decision import Question, misses
 from policies.definitions import AttributeDefinition
 from policies.rules import Lifetime, PolicyDocument, Rule, When
-from policies.vocabulary import Basis, Confirm, Conflict, Outcome, Sensitivity
+from policies.vocabulary import Basis, Confirm, Conflict, Occasion, Outcome, Sensitivity
 
 # lifetimes ------------------------------------------------------------------------------------------------------------
 
@@ -44,12 +44,22 @@ _WHY = {
 }
 
 
+_OVER = {
+    Occasion.SESSION_CLOSED: "that session once it is closed; a dash leaves the life as it was",
+    Occasion.CONTRACT_ENDED: "that contract once it has ended; a dash leaves the life as it was",
+}
+
+
 def lifetimes(policy: PolicyDocument) -> list[Kept]:
     """Return the policy's lifetimes as a table, the basis without an end last."""
     rows = []
     for basis in (Basis.SESSION, Basis.CONSENT, Basis.CONTRACT):
         found = [policy.lifetime(basis, level) for level in Sensitivity]
         rows.append(Kept(basis.value, _WHY[basis], tuple("–" if each is None else lifetime(each) for each in found)))
+    for occasion in Occasion if policy.after is not None else ():
+        found = [policy.life_after(occasion, level) for level in Sensitivity]
+        lives = tuple("–" if each is None else f"at most {lifetime(each)} more" for each in found)
+        rows.append(Kept(f"{occasion.basis.value}, over", _OVER[occasion], lives))
     review = f"no end, reviewed after {lifetime(policy.review_after)}"
     rows.append(Kept(Basis.INDEFINITE.value, _WHY[Basis.INDEFINITE], ("no end", "no end", review, "–")))
     return rows

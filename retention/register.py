@@ -113,7 +113,8 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id subject digest payload", content_free="tenant is_key created_at"
     ),
     "memory.Episode": _fields(
-        pseudonymous="id subject session_id turn_id tool_call_id writer_id consent payload content_digest mentioned_ids",
+        pseudonymous="id subject session_id turn_id tool_call_id writer_id consent contract_ref payload content_digest"
+        " mentioned_ids",
         content_free="tenant kind role occurred_at recorded_at writer_kind extraction policy_version detected replaced"
         f" quarantined {_GOVERNED}",
     ),
@@ -130,7 +131,8 @@ _MODELS: dict[str, Fields] = {
         f" ended_by created_at {_GOVERNED}",
     ),
     "memory.Evidence": _fields(
-        pseudonymous="id key fact turn_id tool_call_id consent writer_id episode quote corrects retracted_by",
+        pseudonymous="id key fact turn_id tool_call_id consent session_id contract_ref writer_id episode quote corrects"
+        " retracted_by",
         content_free="tenant is_end valid_from stated_to recorded_at act_no rank confirmed confidence imported source"
         " written_at extractor attribute_version policy_version retracted_at retraction_reason detected"
         f" {_WRITER} {_GOVERNED}",
@@ -145,9 +147,13 @@ _MODELS: dict[str, Fields] = {
         f" writer_kind occurrences created_at decided_at decision_reason {_GOVERNED}",
     ),
     "memory.CandidateSaying": _fields(
-        pseudonymous="id candidate turn_id tool_call_id consent episode quote writer_id",
+        pseudonymous="id candidate turn_id tool_call_id consent session_id contract_ref episode quote writer_id",
         content_free=f"tenant valid_from stated_to confidence source extractor sensitivity basis expires_at said_at"
         f" detected {_WRITER}",
+    ),
+    "memory.Term": _fields(
+        pseudonymous="id ref writer_id subject ended_by_id",
+        content_free="tenant kind ended_at due_at policy_version ended_by_kind",
     ),
     "memory.Receipt": _fields(
         pseudonymous="id actor_id subject_ids fact_ids episode_ids question_digest",
@@ -266,6 +272,7 @@ REASONS = MappingProxyType(
         "memory.Episode.session_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.Episode.turn_id": "as session_id",
         "memory.Episode.tool_call_id": "as session_id",
+        "memory.Episode.contract_ref": "as Consent.ref",
         "memory.Episode.content_digest": "an HMAC under the tenant's idempotency key, which is not in the database",
         "memory.Episode.detected": "names of detectors, of the shape that a check allows",
         "memory.Episode.replaced": "counts by names of detectors, by a check",
@@ -276,6 +283,8 @@ REASONS = MappingProxyType(
         "memory.Fact.value_digest": "an HMAC under a key derived from the subject's data key",
         "memory.Evidence.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.Evidence.tool_call_id": "as turn_id",
+        "memory.Evidence.session_id": "as Episode.session_id",
+        "memory.Evidence.contract_ref": "as Consent.ref",
         "memory.Evidence.extractor": "a program's name and version",
         "memory.Evidence.detected": "names of detectors, of the shape that a check allows",
         "memory.Candidate.value_digest": "an HMAC under a key derived from the subject's data key",
@@ -283,6 +292,11 @@ REASONS = MappingProxyType(
         "memory.Candidate.rule": "the id of a rule in a published policy",
         "memory.Candidate.decision_reason": "a code",
         "memory.CandidateSaying.extractor": "a program's name and version",
+        "memory.CandidateSaying.session_id": "as Episode.session_id",
+        "memory.CandidateSaying.contract_ref": "as Consent.ref",
+        "memory.Term.kind": "a word of a closed list",
+        "memory.Term.ref": "as Episode.session_id, or as Consent.ref",
+        "memory.Term.ended_by_kind": "a word of a closed list",
         "memory.CandidateSaying.turn_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "memory.CandidateSaying.tool_call_id": "as turn_id",
         "memory.CandidateSaying.detected": "names of detectors, of the shape that a check allows",

@@ -490,6 +490,25 @@ class ConsentAnswer(Answer):
     withdrawn_at: datetime | None
 
 
+class KeptUntil(Answer):
+    """Until when each class stays at most; null where the policy lets it stay as it was."""
+
+    public: datetime | None
+    internal: datetime | None
+    personal: datetime | None
+    restricted: datetime | None
+
+
+class TermAnswer(Answer):
+    """A session that is closed, or a contract that has ended. What was written later counts from its writing."""
+
+    id: UUID
+    kind: Literal["session", "contract"]
+    ref: str
+    ended_at: datetime
+    kept_until: KeptUntil
+
+
 class ExplainAnswer(Answer):
     """The verdict that the write would get now. What would be refused has a code, and neither class nor end."""
 

@@ -12,7 +12,9 @@ from pydantic import BaseModel
 from memory.api import answers
 from memory.contracts import (
     BatchBody,
+    CloseBody,
     ConsentBody,
+    EndBody,
     EpisodeBody,
     ExplainBody,
     FactBody,
@@ -33,6 +35,8 @@ _BODIES: tuple[type[BaseModel], ...] = (
     ConsentBody,
     WithdrawBody,
     ExplainBody,
+    CloseBody,
+    EndBody,
 )
 _ANSWERS: tuple[type[BaseModel], ...] = (
     answers.FactsPage,
@@ -53,6 +57,7 @@ _ANSWERS: tuple[type[BaseModel], ...] = (
     answers.CandidateRead,
     answers.SubjectAnswer,
     answers.ConsentAnswer,
+    answers.TermAnswer,
     answers.ExplainAnswer,
 )
 
@@ -87,6 +92,8 @@ EXAMPLES: Mapping[str, Any] = {
     },
     "ConsentBody": {"subject": "mira", "ref": "consent-2026-17", "purposes": ["support"]},
     "WithdrawBody": {},
+    "CloseBody": {"subject": "mira"},
+    "EndBody": {},
     "ExplainBody": {"fact": _FACT},
 }
 
@@ -122,3 +129,5 @@ def add_components(result: dict[str, Any], **_kwargs: Any) -> dict[str, Any]:
 
 #: The reference of a consent in a path.
 CONSENT_REF: Mapping[str, Any] = {"ref": {"type": "string", "minLength": 1, "maxLength": 200}}
+#: The id of a session in a path.
+SESSION_ID: Mapping[str, Any] = {"id": CONSENT_REF["ref"]}

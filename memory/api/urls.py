@@ -24,6 +24,8 @@ urlpatterns = [
     path("consents/", views.Consents.as_view(), name="consents"),
     # A reference may hold slashes: it is the organisation's own.
     path("consents/<path:ref>/withdraw/", views.WithdrawConsent.as_view(), name="withdraw_consent"),
+    path("sessions/<path:id>/close/", views.CloseSession.as_view(), name="close_session"),
+    path("contracts/<path:ref>/end/", views.EndContract.as_view(), name="end_contract"),
     # Here and not with the policies: the verdict is the write door's.
     path("policies/explain/", views.Explain.as_view(), name="explain"),
 ]

@@ -5,14 +5,16 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import consent, context, derived, extracting, recall, remember
+from memory import consent, context, derived, extracting, recall, remember, terms
 from memory.api import answers
 from memory.api.base import MemoryView, explained_json, screened
 from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery, ProfileTextQuery
-from memory.api.schema import CONSENT_REF
+from memory.api.schema import CONSENT_REF, SESSION_ID
 from memory.contracts import (
     BatchBody,
+    CloseBody,
     ConsentBody,
+    EndBody,
     EpisodeBody,
     ExplainBody,
     FactBody,
@@ -20,8 +22,8 @@ from memory.contracts import (
     RetractBody,
     SubjectBody,
     WithdrawBody,
-    consent_ref,
     parse,
+    reference,
 )
 from memory.outcomes import Denied
 from tenants.actors import Scope
@@ -307,10 +309,37 @@ class WithdrawConsent(MemoryView):
 
     @described("withdraw_consent", answers.ConsentAnswer, body=WithdrawBody, path=CONSENT_REF)
     def post(self, request: Request, ref: str) -> Response:
-        named = consent_ref(ref)
+        named = reference(ref)
         parse(WithdrawBody, request.data)
         outcome = consent.withdraw(self.actor, named, repeat=self.repeat())
         return Response(consent.shown(self.actor, outcome.id), status=200)
+
+
+class CloseSession(MemoryView):
+    """Closing a session: what was kept for it starts to run out."""
+
+    scope = {"POST": Scope.WRITE}
+
+    @described("close_session", answers.TermAnswer, body=CloseBody, path=SESSION_ID)
+    def post(self, request: Request, id: str) -> Response:
+        """What this agent wrote in the session is kept no longer than the policy says after its close."""
+        named = reference(id)
+        body = parse(CloseBody, request.data)
+        outcome = terms.close_session(self.actor, named, subject=body.subject, repeat=self.repeat())
+        return Response(terms.shown(self.actor, outcome.id))
+
+
+class EndContract(MemoryView):
+    """That a contract has ended: what was kept on it starts to run out."""
+
+    scope = {"POST": Scope.WRITE}
+
+    @described("end_contract", answers.TermAnswer, body=EndBody, path=CONSENT_REF)
+    def post(self, request: Request, ref: str) -> Response:
+        """What was written on the contract is kept no longer than the policy says after its end."""
+        named = reference(ref)
+        parse(EndBody, request.data)
+        return Response(terms.shown(self.actor, terms.end_contract(self.actor, named, repeat=self.repeat()).id))
 
 
 class Explain(MemoryView):

@@ -37,6 +37,7 @@ from memory import (
     rows,
     search,
     suppression,
+    terms,
 )
 from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
@@ -482,6 +483,32 @@ def consent_and_withdraw(world: World) -> None:
     assert row == ("consent_withdrawn",)
 
 
+def let_terms_run_out(world: World) -> None:
+    """A session is closed: everything that was kept for it, found or waiting, gets an earlier end."""
+    subject, session = named(), uuid4().hex
+    source = {"provenance": {"turn_id": "t1", "session_id": session}, "retention": {"basis": "session"}}
+    said = write(world, body("deadline", "2026-07-15", subject=subject, **source))[0]
+    waits = write(world, body("deadline", "2026-07-20", subject=subject, confidence=0.1, **source))[0]
+    with writing(world) as actor:
+        sent = {"kind": "message", "content": "the deadline is near", "session_id": session, "turn_id": "t1",
+                "subject": subject, "occurred_at": "2026-01-05T09:00:00Z", "extract": "no"}  # fmt: skip
+        heard: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    assert isinstance(waits, Asked)
+    far = "SELECT count(*) FROM {} WHERE tenant_id = %s AND {} = %s AND expires_at > now() + interval '8 days'"
+    rows_of = (("memory_fact", said.fact), ("memory_episode", heard.id), ("memory_candidate", waits.candidate))
+    for table, row in rows_of:
+        assert world.superuser.execute(far.format(table, "id"), [world.tenant, row]).fetchone() == (1,), table
+    with writing(world) as actor:
+        term = terms.close_session(actor, session, subject=subject).id
+        assert terms.shown(actor, term)["kind"] == "session"
+    world.age("UPDATE memory_outboxentry SET due_at = now() WHERE tenant_id = %s AND state = 'pending'", world.tenant)
+    drain(world)
+    for table, row in rows_of:
+        assert world.superuser.execute(far.format(table, "id"), [world.tenant, row]).fetchone() == (0,), table
+    with tenant_transaction(Role.STAFF, tenant=world.tenant):
+        assert rows.fetch("SELECT count(*) FROM memory_term WHERE id = %s", [term]) == [(1,)]
+
+
 def count_what_is_withheld(world: World) -> None:
     """Each reason is told apart: what expired under a consent that stands is not withheld for want of consent."""
     subject, ref = named(), f"c-{uuid4().hex}"
@@ -908,7 +935,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
+        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, let_terms_run_out, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release,
         meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,

@@ -143,6 +143,8 @@ DOORS = {
     "memory/outbox.py": {"outboxentry"},
     "memory/checking.py": {"factkey"},
     "memory/endings.py": {"fact"},
+    "memory/lifetimes.py": {"candidate", "candidatesaying", "episode", "evidence", "fact", "payload"},
+    "memory/terms.py": {"term"},
     "memory/derived.py": {"derived", "derivedsource"},
     "memory/kept.py": {"derived", "derivedsource"},
     "memory/indexing.py": {"searchentry", "searchstate"},

@@ -42,5 +42,5 @@ def test_every_textual_word_is_its_own_lower_case_name() -> None:
         for item in vars(vocabulary).values()
         if isinstance(item, type) and issubclass(item, enum.StrEnum) and item is not enum.StrEnum
     ]
-    assert len(lists) == 7
+    assert len(lists) == 8
     assert all(member.value == member.name.lower() for words in lists for member in words)
