@@ -29,7 +29,7 @@ class Governed(Named):
 class Payload(Governed):
     """Content, once: a value, a text, a quote, a subject's key. Sealed under its subject's data key from `personal` up.
 
-    Exactly one of `clear` and `sealed` is set, or neither once the content has ended.
+    Exactly one of `clear` and `sealed` is set until the content is removed at `ended_at`, then neither.
     """
 
     purpose = models.TextField()
@@ -38,6 +38,7 @@ class Payload(Governed):
     sealed = models.BinaryField(null=True)
     consent_ids = ArrayField(models.UUIDField(), null=True)
     written_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "memory_payload"

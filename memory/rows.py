@@ -44,6 +44,12 @@ def execute(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> None:
         _sent(sql, parameters)
 
 
+def count(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> int:
+    """Run one statement and return how many rows it changed."""
+    with connection.wrap_database_errors:
+        return int(_sent(sql, parameters).rowcount)
+
+
 def _sent(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
     """Send a statement by a cursor of the driver's own: what Django lays around one costs a door as much again.
 

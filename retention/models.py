@@ -99,3 +99,55 @@ class RefusedEnding(Named):
 
     class Meta:
         db_table = "retention_refusedending"
+
+
+class Run(Named):
+    """One piece of work that ends memory, or proves that it ended: how far it has come, in codes, ids and numbers.
+
+    Whoever works on it holds its row; what was done and that it was done are one transaction, so a run that was cut off
+    goes on from where it stands.
+    """
+
+    tenant = Link(Tenant)
+    kind = models.TextField()
+    target_kind = models.TextField()
+    target_id = models.UUIDField(null=True)
+    state = models.TextField(default="pending")
+    step = models.TextField(default="begun")
+    #: Where in its step it stands: ids, instants and numbers.
+    cursor = models.JSONField(default=dict)
+    counts = models.JSONField(default=dict)
+    refused_by_hold = models.IntegerField(default=0)
+    requested_by = models.UUIDField()
+    started_at = models.DateTimeField()
+    advanced_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    #: Why it failed or was stopped: a code.
+    code = models.TextField(null=True)
+
+    class Meta:
+        db_table = "retention_run"
+
+
+class Certificate(Named):
+    """Content-free, signed proof of an ending. Never changes; a later fact makes a further one that names it."""
+
+    tenant = Link(Tenant)
+    kind = models.TextField()
+    run = Link(Run, null=True)
+    #: The certificate to which this one adds.
+    follows = Link("self", null=True)
+    #: What is signed, as data: ids, instants, digests, codes and numbers.
+    document = models.JSONField()
+    issued_by = models.UUIDField()
+    issued_at = models.DateTimeField()
+    #: The head of the tenant's audit chain when it was issued: the acts that it speaks of stand before it.
+    chain_seq = models.BigIntegerField()
+    chain_hash = models.BinaryField()
+    #: Of the signed document, and by which key it was signed.
+    digest = models.BinaryField()
+    signature = models.BinaryField()
+    key_digest = models.BinaryField()
+
+    class Meta:
+        db_table = "retention_certificate"

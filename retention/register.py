@@ -106,7 +106,7 @@ _MODELS: dict[str, Fields] = {
     "memory.Payload": _fields(
         content="clear sealed",
         pseudonymous="id key consent_ids",
-        content_free=f"tenant purpose written_at {_GOVERNED}",
+        content_free=f"tenant purpose written_at ended_at {_GOVERNED}",
     ),
     "memory.Subject": _fields(pseudonymous="id payload key", content_free="tenant kind restricted lock_no created_at"),
     "memory.SubjectIdentifier": _fields(
@@ -204,6 +204,14 @@ _MODELS: dict[str, Fields] = {
     "retention.HoldScope": _fields(
         pseudonymous="id hold record_id subject_id session_id writer_id",
         content_free="tenant record_kind attribute recorded_from recorded_until",
+    ),
+    "retention.Run": _fields(
+        pseudonymous="id target_id cursor requested_by",
+        content_free="tenant kind target_kind state step counts refused_by_hold started_at advanced_at finished_at code",
+    ),
+    "retention.Certificate": _fields(
+        pseudonymous="id run follows document issued_by chain_hash digest signature",
+        content_free="tenant kind issued_at chain_seq key_digest",
     ),
     "retention.RefusedEnding": _fields(
         pseudonymous="id hold record_id run_id actor_id",
@@ -324,6 +332,17 @@ REASONS = MappingProxyType(
         "memory.OutboxEntry.failure": "the type of an error, never its text",
         "memory.ModelSpending.model": "the operator's name of a model",
         "memory.ModelSpending.outcome": "a code",
+        "retention.Run.target_kind": "a model's name, of the shape that a check allows",
+        "retention.Run.step": "a code, of the shape that a check allows",
+        "retention.Run.cursor": "ids, instants and numbers, by a check",
+        "retention.Run.counts": "numbers, by a check",
+        "retention.Run.code": "a code, of the shape that a check allows",
+        "retention.Certificate.kind": "a code, of the shape that a check allows",
+        "retention.Certificate.document": "ids, instants, digests, codes and numbers, by a check",
+        "retention.Certificate.digest": "of the document",
+        "retention.Certificate.signature": "of the document",
+        "retention.Certificate.chain_hash": "of content-free entries",
+        "retention.Certificate.key_digest": "of a public key",
         "retention.OwedEnding.kind": "a word of a closed list",
         "retention.OwedEnding.record": "ids, instants, digests, codes and numbers, of the shape that the log allows",
         "retention.Matter.reference": "an organisation's case number, of the shape that a check allows; no e-mail, phone or card",

@@ -83,6 +83,10 @@ class Action(StrEnum):
     ROTATION_BEGUN = "keys.rotation_begun"
     KEY_VERSION_DESTROYED = "keys.version_destroyed"
     ACCESS_REFUSED = "access.refused"
+    CONTENT_REMOVED = "content.removed"
+    RUN_BEGUN = "run.begun"
+    RUN_FINISHED = "run.finished"
+    CERTIFICATE_ISSUED = "certificate.issued"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ and every grant that is missing, and every policy that lets through too much.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,6 +27,7 @@ from memory import (
     consent,
     derived,
     endings,
+    erasure,
     extracting,
     idempotency,
     indexing,
@@ -48,7 +49,7 @@ from policies.definitions import definition, load_definitions
 from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
-from retention import holds, matters
+from retention import certificates, holds, matters, runs
 from retention.models import Hold, Matter, RefusedEnding
 from tenants import audit
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
@@ -69,7 +70,7 @@ from tenants.registry import (
     revoke_key,
     rotate_key,
 )
-from tenants.secrets import keyring
+from tenants.secrets import keyring, provider
 from tenants.verification import chains, verify
 from tests.organisation import PASSWORD, STARTER, Organisation, Person, Registered, new_organisation
 
@@ -618,6 +619,61 @@ def meet_what_expired(world: World) -> None:
     assert row == ("expired",)
 
 
+def end_and_certify(world: World) -> None:
+    """What is known of a subject is removed, first its content, then every row; a run says so, and a certificate."""
+    subject, now = named(), datetime.now(UTC)
+    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+            "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "deadline is 2026-07-15"}
+    said = write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))[0]
+    rivals = [body("colour", colour, subject=subject, valid_from="2026-01-01T00:00:00Z") for colour in ("red", "blue")]
+    first, asked = (
+        write(world, rival, repeat=Repeat(uuid4().hex, "POST /facts/", rival.model_dump_json().encode()))[0]
+        for rival in rivals
+    )
+    lasting = write(world, body("tag", "x", subject=subject, provenance=provenance | {"quote": "2026-07-15"}))[0]
+    with reading(world) as actor:
+        derived.profile(actor, subject)
+    outbox.drain(seconds=20)
+    (about, keys) = world.superuser.execute(
+        "SELECT subject_id, array_agg(id) FROM memory_factkey WHERE subject_id = (SELECT subject_id FROM memory_fact WHERE id = %s)"
+        " GROUP BY 1", [said.fact]
+    ).fetchone()  # type: ignore[misc]  # fmt: skip
+    facts = [said.fact, first.fact, lasting.fact]
+
+    def held(kind: str, ids: Sequence[UUID]) -> Collection[UUID]:
+        return holds.held(world.tenant, kind, ids)
+
+    job = endings.worker(world.tenant)
+    with working(world):
+        holds.share(world.tenant)
+        run, fresh = runs.begin(job, "erasure", target_kind="subject", target_id=about, now=now)
+        assert fresh
+        assert runs.hold(world.tenant, run.id) == run
+        assert erasure.end_quotes(world.tenant, [lasting.evidence], now).counts == {"quotes": 1}
+        done = erasure.end_candidates(world.tenant, [asked.candidate], "erased", now)
+        done += erasure.end_facts(world.tenant, facts, "erased", now)
+        done += erasure.end_episodes(world.tenant, [kept.id], "erased", now)
+        assert done.counts["derived"] > 0
+        assert done.counts["requests"] == 2, done.counts
+        assert erasure.remove_candidates(world.tenant, [asked.candidate], held).counts["candidates"] == 1
+        gone = erasure.remove_facts(world.tenant, keys, held)
+        assert (gone.counts["facts"], gone.counts["keys"]) == (3, 3), gone
+        assert erasure.remove_episodes(world.tenant, gone.episodes, held, tombstones=True).counts["episodes"] == 1
+        assert erasure.remove_subjects(world.tenant, gone.subjects, held).counts["subjects"] == 1
+        run = runs.advance(world.tenant, run, step="removed", counts=done.counts)
+        issued = certificates.issue(job, "erasure", runs.finish(job, run), {"counts": done.counts}, now)
+    assert certificates.verify(certificates.export(issued), provider().public_key_pem()).sound
+    for role in (Role.AGENT, Role.STAFF):
+        with tenant_transaction(role, tenant=world.tenant):
+            found = runs.find(world.tenant, run.id)
+            assert found is not None
+            assert found.state == "done"
+            assert certificates.find(world.tenant, issued.id).document == issued.document
+
+
 def expire(world: World, fact: UUID) -> None:
     """Let a fact's time be over, as it will be one day."""
     for table, column in (("memory_fact", "f.id"), ("memory_payload", "f.payload_id")):
@@ -937,7 +993,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
         propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, let_terms_run_out, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release,
-        meet_what_expired, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
+        meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip

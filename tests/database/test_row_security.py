@@ -18,6 +18,26 @@ MAY_DELETE = {
     ("muniment_writer", "memory_payload"),  # of what is derived; a trigger refuses any other
     ("muniment_worker", "memory_outboxentry"),
     ("muniment_worker", "memory_idempotencyrecord"),
+    # What ended, once it is empty and nothing needs it: triggers hold endings to that.
+    *(
+        ("muniment_worker", f"memory_{table}")
+        for table in [
+            "payload",
+            "subject",
+            "subjectidentifier",
+            "episode",
+            "extraction",
+            "factkey",
+            "fact",
+            "evidence",
+            "belief",
+            "candidate",
+            "candidatesaying",
+            "searchentry",
+            "derived",
+        ]
+    ),
+    ("muniment_worker", "tenants_subjectkey"),
     ("muniment_front", "django_session"),
     ("muniment_staff", "django_session"),
     ("muniment_front", "mfa_authenticator"),  # a person's own second factor, taken away

@@ -149,6 +149,20 @@ DOORS = {
     "memory/kept.py": {"derived", "derivedsource"},
     "memory/indexing.py": {"searchentry", "searchstate"},
     "memory/spending.py": {"modelbudget", "modelspending"},
+    "memory/erasure.py": {
+        *(
+            "payload",
+            "searchentry",
+            "idempotencyrecord",
+            "fact",
+            "evidence",
+            "belief",
+            "factkey",
+            "episode",
+            "extraction",
+        ),
+        *("candidate", "candidatesaying", "subject", "subjectidentifier", "derived"),
+    },
 }
 _WRITES = re.compile(
     r"\b(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE|COPY)\s+memory_(\w+)", re.IGNORECASE
