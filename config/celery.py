@@ -42,6 +42,7 @@ PERIODIC = {
     "memory.tidy": 600.0,
     "retention.end_overdue": 60.0,
     "retention.rotate_keys": 300.0,
+    "retention.count_acts": 20.0,
 }
 
 

@@ -228,7 +228,7 @@ UNFOLD = {
         }
     },
     "ACCOUNT": {"navigation": "config.navigation.own_account"},
-    "DASHBOARD_CALLBACK": "memory.admin.what_waits",
+    "DASHBOARD_CALLBACK": "retention.admin.first_page",
     "STYLES": ["/static/memory/admin.css", "/static/policies/admin.css"],
     "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "config.navigation.sections"},
 }

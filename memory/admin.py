@@ -7,13 +7,14 @@ content, through `memory.sight.show`, for the reviewer who asks.
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -36,13 +37,11 @@ from memory.models import (
     Subject,
 )
 from memory.outcomes import Denied
-from policies import approvals
 from policies.admin import DRAFTERS
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
 from tenants.actors import Actor, MemberRole
 from tenants.admin import (
-    AuditEventAdmin,
     MetadataAdmin,
     NewestFirst,
     PageAdmin,
@@ -261,6 +260,26 @@ class FactKeyAdmin(PageAdmin):
         return name
 
 
+class _Ends(admin.SimpleListFilter):
+    """Facts that are kept no longer than that."""
+
+    title = "ends"
+    parameter_name = "ends"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("day", "within a day"), ("week", "within 7 days")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        asked = self.value()
+        if asked is None:
+            return queryset
+        if asked not in ("day", "week"):
+            raise IncorrectLookupParameters
+        now = datetime.now(UTC)
+        until = now + timedelta(days=1 if asked == "day" else 7)
+        return queryset.filter(ended_at=None, expires_at__gt=now, expires_at__lte=until)
+
+
 @admin.register(Fact)
 class FactAdmin(MetadataAdmin):
     """Values, by their class."""
@@ -278,7 +297,7 @@ class FactAdmin(MetadataAdmin):
         ),
         "evidence_count",
     )
-    list_filter = (_BY_CLASS, _BY_BASIS, one_of("confirmed", {True: "confirmed", False: "not confirmed"}))
+    list_filter = (_BY_CLASS, _BY_BASIS, one_of("confirmed", {True: "confirmed", False: "not confirmed"}), _Ends)
     list_select_related = ("key__attribute",)
     fields: Sequence[Any] = (
         *("id", "attribute_name", "value_masked", _SUBJECT, _KEY, _RULES, _POLICY, yes("confirmed"), "confidence"),
@@ -697,15 +716,3 @@ class OutboxEntryAdmin(MetadataAdmin):
 
 
 _RETRIERS = (MemberRole.TENANT_ADMIN, MemberRole.PRIVACY_OFFICER)
-
-
-def what_waits(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Add to the first page what waits in the tenant that its reader works in."""
-    found = standing(request)
-    if found.tenant is not None:
-        context["title"] = "Overview"
-        context["waiting"] = sight.waiting(found.tenant)
-        context["approvals"] = approvals.waiting(found.tenant, now=datetime.now(UTC))
-        context["tenant_slug"] = found.slug
-        context["sees_audit"] = found.is_one_of(*AuditEventAdmin.seen_by)
-    return context

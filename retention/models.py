@@ -151,3 +151,27 @@ class Certificate(Named):
 
     class Meta:
         db_table = "retention_certificate"
+
+
+class Tally(Named):
+    """How often somebody did something on one day (UTC), counted from the audit chain."""
+
+    tenant = Link(Tenant)
+    day = models.DateField()
+    action = models.TextField()
+    actor_kind = models.TextField()
+    actor_id = models.UUIDField()
+    number = models.BigIntegerField()
+
+    class Meta:
+        db_table = "retention_tally"
+
+
+class TallyState(Named):
+    """How far a tenant's chain is counted. One a tenant: its id is the tenant's."""
+
+    tenant = Link(Tenant)
+    counted_to = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "retention_tallystate"

@@ -217,6 +217,8 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id hold record_id run_id actor_id",
         content_free="tenant record_kind act actor_kind times first_at last_at",
     ),
+    "retention.Tally": _fields(pseudonymous="id actor_id", content_free="tenant day action actor_kind number"),
+    "retention.TallyState": _fields(content_free="id tenant counted_to"),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -351,6 +353,7 @@ REASONS = MappingProxyType(
         "retention.HoldScope.session_id": "chosen by an agent; one that is an e-mail, a phone or a card is refused",
         "retention.RefusedEnding.record_kind": "a word of a closed list",
         "retention.RefusedEnding.act": "a code, of the shape that a check allows",
+        "retention.Tally.action": "a word of a closed list",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

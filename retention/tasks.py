@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 from django.conf import settings
 
-from retention import expiry, rotation
+from retention import expiry, rotation, tally
 
 
 @shared_task(name="retention.end_overdue")
@@ -18,3 +18,9 @@ def end_overdue() -> None:
 def rotate_keys() -> None:
     """Go on with rotations that were cut off, and begin those that are due where a setting says when that is."""
     rotation.rotate_due(now=datetime.now(UTC), every=settings.ROTATE_KEYS_EVERY)
+
+
+@shared_task(name="retention.count_acts")
+def count_acts() -> None:
+    """Count what the audit chains have gained, for the first page of each tenant."""
+    tally.count_all()

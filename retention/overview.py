@@ -1,0 +1,309 @@
+"""The first page of a tenant: what waits and for how long, what ends soon, what stood in the way, who writes, what is in order.
+
+Every number opens the list behind it, and no number costs more the larger a tenant grows: counts stop at `COUNTED`, days are
+read from the tally. Nothing here is content.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from memory import rows
+from retention import charts, tally
+from retention.charts import Chart
+from tenants.audit import Action
+
+#: No count goes further: a page says "1,000 or more".
+COUNTED = 1_000
+#: Decisions are owed within so long.
+OWED = timedelta(days=7)
+#: So many decisions tell how many were made in time.
+_LATEST = 2_000
+#: Days that the charts and sums look back.
+DAYS = 28
+_AGENTS = 8
+
+#: Until when a thing that waits is how old, the youngest first.
+AGES = (("under 1 day", timedelta(days=1)), ("1 to 3 days", timedelta(days=3)), ("3 to 7 days", timedelta(days=7)))
+OLDER = "over 7 days"
+
+_WRITES = (Action.FACT_WRITTEN, Action.FACT_IMPORTED, Action.FACT_CORRECTED, Action.EPISODE_RECORDED)
+_DECISIONS = (Action.CANDIDATE_DECIDED, Action.APPROVAL_DECIDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in one queue: how much (up to `COUNTED`), since when, and how much of it how long."""
+
+    title: str
+    link: str
+    number: int
+    oldest: datetime | None
+    ages: list[tuple[str, int]]
+
+    @property
+    def shares(self) -> list[tuple[int, float, float]]:
+        """Return the parts of a bar of 100, by age: which, from where, how wide."""
+        parts, at = [], 0.0
+        for place, (_, number) in enumerate(self.ages, start=1):
+            wide = 100 * number / self.number if self.number else 0.0
+            if wide:
+                parts.append((place, round(at, 2), round(wide, 2)))
+            at += wide
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One number with what it means and the list behind it. `tone`: empty, `warn` or `bad`."""
+
+    title: str
+    number: int | str
+    link: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLine:
+    """An agent by what it wrote and what was refused."""
+
+    id: UUID
+    name: str
+    writes: int
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A chart with its numbers: what the table beneath it says too."""
+
+    title: str
+    link: str
+    kinds: list[tuple[str, str]]
+    chart: Chart
+    days: list[tuple[Any, list[int]]]
+
+
+_Linked = TypeVar("_Linked", Backlog, Card, Trend)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All of the page."""
+
+    backlogs: list[Backlog]
+    in_time: Card
+    ends: list[Card]
+    order: list[Card]
+    agents: list[AgentLine]
+    trends: list[Trend]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Where a queue's rows are: a statement that returns since when each waits, the oldest first, within a tenant; and its list."""
+
+    title: str
+    link: str
+    since: str
+
+
+#: In the order in which people are to look.
+QUEUES: tuple[Queue, ...] = (
+    Queue(
+        "Sensitive facts",
+        "memory/candidate/?state=asked",
+        "SELECT c.created_at AS at FROM memory_candidate c WHERE c.tenant_id = t.id AND c.state = 'asked' ORDER BY c.id",
+    ),
+    Queue(
+        "Approvals",
+        "policies/decisionrequest/?state=pending",
+        "SELECT r.requested_at AS at FROM policies_decisionrequest r WHERE r.tenant_id = t.id AND r.state = 'pending'"
+        " AND r.expires_at > statement_timestamp() ORDER BY r.id",
+    ),
+)
+
+
+def _backlogs(tenant: UUID, queues: Sequence[Queue]) -> list[Backlog]:
+    bounds = [bound for _, bound in AGES]
+    parts = [
+        f"(SELECT {place}, count(*), min(w.at),"
+        " count(*) FILTER (WHERE w.at > t.now - %(a)s::interval),"
+        " count(*) FILTER (WHERE w.at <= t.now - %(a)s::interval AND w.at > t.now - %(b)s::interval),"
+        " count(*) FILTER (WHERE w.at <= t.now - %(b)s::interval AND w.at > t.now - %(c)s::interval),"
+        " count(*) FILTER (WHERE w.at <= t.now - %(c)s::interval)"
+        f" FROM ({queue.since} LIMIT {COUNTED}) w)"
+        for place, queue in enumerate(queues)
+    ]
+    found = rows.fetch(
+        "SELECT q.* FROM (SELECT %(tenant)s::uuid AS id, statement_timestamp() AS now) t CROSS JOIN LATERAL ("
+        + " UNION ALL ".join(parts)
+        + ") q ORDER BY 1",
+        {"tenant": tenant, "a": bounds[0], "b": bounds[1], "c": bounds[2]},
+    )
+    words = [*(name for name, _ in AGES), OLDER]
+    return [
+        Backlog(queues[place].title, queues[place].link, number, oldest, list(zip(words, ages, strict=True)))
+        for place, number, oldest, *ages in found
+    ]
+
+
+_IN_TIME = f"""
+SELECT count(*), count(*) FILTER (WHERE d.decided_at <= d.created_at + %(owed)s::interval) FROM (
+  (SELECT c.created_at, c.decided_at FROM memory_candidate c
+    WHERE c.tenant_id = %(tenant)s::uuid AND c.state = 'accepted' ORDER BY c.id DESC LIMIT {_LATEST // 2})
+  UNION ALL
+  (SELECT c.created_at, c.decided_at FROM memory_candidate c
+    WHERE c.tenant_id = %(tenant)s::uuid AND c.state = 'rejected' ORDER BY c.id DESC LIMIT {_LATEST // 2})
+) d WHERE d.decided_at > statement_timestamp() - %(back)s::interval
+"""
+_NUMBERS = f"""
+SELECT
+  (SELECT count(*) FROM (SELECT FROM memory_fact f WHERE f.tenant_id = t.id AND f.ended_at IS NULL
+    AND f.expires_at > t.now AND f.expires_at <= t.now + interval '1 day' LIMIT {COUNTED}) x),
+  (SELECT count(*) FROM (SELECT FROM memory_fact f WHERE f.tenant_id = t.id AND f.ended_at IS NULL
+    AND f.expires_at > t.now AND f.expires_at <= t.now + interval '7 days' LIMIT {COUNTED}) x),
+  (SELECT count(*) FROM (SELECT FROM retention_hold h WHERE h.tenant_id = t.id AND h.state = 'active' LIMIT {COUNTED}) x),
+  (SELECT count(*) FROM (SELECT FROM memory_outboxentry o WHERE o.tenant_id = t.id AND o.state = 'pending' LIMIT {COUNTED}) x),
+  (SELECT count(*) FROM (SELECT FROM memory_outboxentry o WHERE o.tenant_id = t.id AND o.state = 'failed' LIMIT {COUNTED}) x),
+  (SELECT extract(epoch FROM t.now - min(o.due_at))::int FROM memory_outboxentry o WHERE o.tenant_id = t.id AND o.state = 'pending'
+    AND o.due_at <= t.now),
+  (SELECT coalesce(max(e.seq), 0) FROM tenants_auditevent e WHERE e.chain = t.id),
+  (SELECT s.counted_to FROM retention_tallystate s WHERE s.tenant_id = t.id AND s.id = t.id),
+  (SELECT max(y.day) FROM retention_tally y WHERE y.tenant_id = t.id AND y.action = 'audit.verified'),
+  (SELECT count(*) FILTER (WHERE c.relrowsecurity AND c.relforcerowsecurity AND EXISTS (SELECT FROM pg_policy p
+      WHERE p.polrelid = c.oid)) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')),
+  (SELECT count(*) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p'))
+FROM (SELECT %(tenant)s::uuid AS id, statement_timestamp() AS now) t
+"""
+_NAMES = "SELECT a.id, a.name FROM tenants_agent a WHERE a.tenant_id = %s::uuid AND a.id = ANY (%s::uuid[])"
+
+
+def overview(tenant: UUID, *, now: datetime, lists: frozenset[str]) -> Overview:
+    """Return the page of a tenant, in the open transaction of `Role.STAFF`. `now` is the request's instant, in UTC.
+
+    `lists` are those that its reader may open, as `app/model/`: a number whose list is none of them links to nothing.
+    What has not been counted into the tally yet is not in its sums; `order` says how much that is.
+    """
+
+    def linked(cards: list[_Linked]) -> list[_Linked]:
+        return [each if each.link.partition("?")[0] in lists else replace(each, link="") for each in cards]
+
+    numbers = rows.fetch(_NUMBERS, {"tenant": tenant})[0]
+    decided, timely = rows.fetch(_IN_TIME, {"tenant": tenant, "owed": OWED, "back": timedelta(days=DAYS)})[0]
+    until = now.date()
+    since = until - timedelta(days=DAYS - 1)
+    return Overview(
+        backlogs=linked(_backlogs(tenant, QUEUES)),
+        in_time=linked([_in_time(decided, timely)])[0],
+        ends=linked(_ends(tenant, numbers, since, until)),
+        order=linked(_order(numbers)),
+        agents=_agents(tenant, since, until),
+        trends=linked(_trends(tenant, since, until)),
+    )
+
+
+def _in_time(decided: int, timely: int) -> Card:
+    share = "none yet" if not decided else f"{100 * timely // decided} %"
+    late = decided - timely
+    return Card(
+        "Decided within 7 days",
+        share,
+        "memory/candidate/?state=accepted",
+        f"of {decided:,} decided in {DAYS} days" if decided else f"in {DAYS} days",
+        "" if not late else ("bad" if timely * 10 < decided * 9 else "warn"),
+    )
+
+
+def _ends(tenant: UUID, numbers: Sequence[Any], since: date, until: date) -> list[Card]:
+    day, week, holds = numbers[:3]
+    refused = tally.total(tenant, [Action.ENDING_REFUSED], since=since, until=until)
+    return [
+        Card("Facts that end within a day", day, "memory/fact/?ends=day", "reads stop at that instant"),
+        Card("Facts that end within 7 days", week, "memory/fact/?ends=week"),
+        Card("Active holds", holds, "retention/hold/?state=active", "what they cover does not end"),
+        Card(f"Endings that a hold refused in {DAYS} days", refused, "retention/refusedending/"),
+    ]
+
+
+def _order(numbers: Sequence[Any]) -> list[Card]:
+    pending, failed, lag, head, counted, verified, forced, tables = numbers[3:]
+    behind = head - (counted or 0)
+    return [
+        Card(
+            "Work given up",
+            failed,
+            "memory/outboxentry/?state=failed",
+            "an operator looks at the cause" if failed else "",
+            "bad" if failed else "",
+        ),
+        Card(
+            "Work that waits",
+            pending,
+            "memory/outboxentry/?state=pending",
+            f"the oldest is {_long(lag)} overdue" if lag else "nothing is overdue",
+            "warn" if (lag or 0) > 300 else "",
+        ),
+        Card(
+            "Entries in the audit chain",
+            f"{head:,}",
+            "tenants/auditevent/",
+            f"verified on {verified:%Y-%m-%d}" if verified else "not verified from here yet",
+            "" if verified else "warn",
+        ),
+        Card(
+            "Tables behind row-level security",
+            f"{forced} of {tables}",
+            "",
+            "all of them" if forced == tables else "an operator runs doctor",
+            "" if forced == tables else "bad",
+        ),
+        Card("Entries not counted yet", f"{behind:,}", "", "the sums on this page are as of the rest"),
+    ]
+
+
+def _long(seconds: int) -> str:
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7_200 else f"{seconds // 3_600} h"
+
+
+def _agents(tenant: UUID, since: date, until: date) -> list[AgentLine]:
+    found = tally.agents(
+        tenant, writes=_WRITES, refusals=[Action.WRITE_REFUSED], since=since, until=until, most=_AGENTS
+    )
+    names = dict(rows.fetch(_NAMES, [tenant, [agent for agent, _, _ in found]])) if found else {}
+    return [AgentLine(agent, names.get(agent, str(agent)[-8:]), wrote, refused) for agent, wrote, refused in found]
+
+
+def _trends(tenant: UUID, since: date, until: date) -> list[Trend]:
+    def trend(title: str, link: str, *kinds: tuple[str, str, Sequence[Action]]) -> Trend:
+        found = [tally.by_day(tenant, actions, since=since, until=until) for _, _, actions in kinds]
+        days = found[0].days
+        return Trend(
+            title,
+            link,
+            [(style, words) for style, words, _ in kinds],
+            charts.bars(days, [(style, each.numbers) for (style, _, _), each in zip(kinds, found, strict=True)]),
+            [(day, [each.numbers[place] for each in found]) for place, day in enumerate(days)],
+        )
+
+    return [
+        trend(
+            "Written and refused, a day",
+            "memory/receipt/",
+            ("one", "written", _WRITES),
+            ("bad", "refused", (Action.WRITE_REFUSED,)),
+        ),
+        trend(
+            "Asked and decided, a day",
+            "memory/candidate/",
+            ("one", "asked", (Action.CANDIDATE_ASKED,)),
+            ("good", "decided", _DECISIONS),
+        ),
+    ]
