@@ -22,6 +22,9 @@ OFFLINE_COMMANDS = frozenset(
     }
 )
 
+#: Commands that start the embedded server themselves where nothing runs.
+ALONE = frozenset({"backup", "restore"})
+
 #: Options with which any command needs none.
 OFFLINE_OPTIONS = frozenset({"-h", "--help", "--version", "--bootstrap-sql"})
 
@@ -36,6 +39,8 @@ def main(arguments: list[str]) -> int:
         found = environment_of_running(home_folder())
         if found is not None:
             os.environ.update(found)
+        elif command in ALONE and not OFFLINE_OPTIONS & set(arguments):
+            return _alone(arguments)
         elif command not in OFFLINE_COMMANDS and not OFFLINE_OPTIONS & set(arguments):
             sys.stderr.write(f"No running Muniment in {home_folder()}: `make run` starts it; or set DATABASE_URL.\n")
             return 2
@@ -44,6 +49,21 @@ def main(arguments: list[str]) -> int:
     from django.core.management import execute_from_command_line
 
     execute_from_command_line([sys.argv[0], *arguments])
+    return 0
+
+
+def _alone(arguments: list[str]) -> int:
+    from config.launch import Refused, database_of_stopped, home_folder
+
+    try:
+        with database_of_stopped(home_folder()) as environment:
+            os.environ.update(environment)
+            from django.core.management import execute_from_command_line
+
+            execute_from_command_line([sys.argv[0], *arguments])
+    except Refused as refused:
+        sys.stderr.write(f"{refused}\n")
+        return 2
     return 0
 
 

@@ -1,5 +1,8 @@
 """What the environment may set, typed. The one place that reads environment variables; documented in docs/runbook.md."""
 
+import contextlib
+import os
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from config.embedded import PlatformMissing, binaries
 from memory.extraction.model import Configuration
 from policies.detection.names import missing
 
@@ -20,6 +24,10 @@ class Environment(BaseSettings):
 
     database_url: str = Field(default="", validation_alias="DATABASE_URL", repr=False)
     owner_url: str = Field(default="", repr=False)
+    #: What `backup` and `restore` log in by: row-level security would hide every row from any other role.
+    backup_url: str = Field(default="", repr=False)
+    #: Where pg_dump and pg_restore are; empty: those of the server's version where Debian puts them, else our own.
+    postgres_programs: Path | None = None
     role: Literal["app", "owner"] = "app"
     home: Path = ROOT / ".muniment"
     port: int = Field(default=8000, ge=1, le=65535)
@@ -113,3 +121,19 @@ class Environment(BaseSettings):
             "OPTIONS": {**parts, **options},
             "ATOMIC_REQUESTS": False,
         }
+
+
+def postgres_program(name: str, server: int) -> Path | None:
+    """Return a client program of PostgreSQL that suits a server of major version `server`, None where there is none.
+
+    One of another version than the server's may write what the server does not read: its own go first.
+    """
+    chosen = Environment().postgres_programs
+    folders = [chosen] if chosen is not None else [Path(f"/usr/lib/postgresql/{server}/bin")]
+    if chosen is None:
+        with contextlib.suppress(PlatformMissing):
+            folders.append(binaries())
+    found = next((folder / name for folder in folders if os.access(folder / name, os.X_OK)), None)
+    if found is None and chosen is None and (somewhere := shutil.which(name)):
+        found = Path(somewhere)
+    return found

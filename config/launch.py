@@ -73,6 +73,35 @@ def environment_of_running(home: Path) -> dict[str, str] | None:
     return {str(name): str(value) for name, value in found["environment"].items()}
 
 
+@contextlib.contextmanager
+def database_of_stopped(home: Path) -> Iterator[dict[str, str]]:
+    """Start the embedded PostgreSQL of `home` alone, for a command; give what the command needs, and stop it after.
+
+    Raises Refused where there is none to be had, and where a copy runs.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(home / "launch.lock", "a+", encoding="utf-8") as lock:
+        if not _lock(lock, fcntl.LOCK_EX):
+            raise Refused(f"a copy runs on {home}: `make stop` stops it")
+        embedded = Embedded(home)
+        try:
+            urls = embedded.start()
+        except PlatformMissing as missing:
+            raise Refused(f"no embedded PostgreSQL: {missing}; set DATABASE_URL and MUNIMENT_BACKUP_URL") from None
+        except ServerFailed as failure:
+            raise Refused(str(failure)) from None
+        try:
+            yield {
+                "DATABASE_URL": urls.app,
+                "MUNIMENT_OWNER_URL": urls.owner,
+                "MUNIMENT_BACKUP_URL": urls.superuser,
+                "MUNIMENT_HOME": str(home),
+                "MUNIMENT_SECRET_FILE": str(_secret(home)),
+            }
+        finally:
+            embedded.stop()
+
+
 class Copy:
     """One running copy on one data folder: the database, web, worker and beat.
 
@@ -91,6 +120,7 @@ class Copy:
         self._database_ends: deque[float] = deque()
         self._environment: dict[str, str] = {}
         self._owner_url = ""
+        self._backup_url = ""
         self._stopping = threading.Event()
 
     def serve(self, *, demo_only: bool) -> int:
@@ -173,6 +203,7 @@ class Copy:
             if log.stat().st_size > _LOG_BYTES:
                 log.replace(log.with_suffix(".log.1"))
         self._environment = self._set_up_database()
+        self._refuse_half_restored()
         self._environment["MUNIMENT_SECRET_FILE"] = str(_secret(self.home))
         self._write_server_file()
         self._once("migrate", ["manage.py", "migrate", "--noinput", "--verbosity", "0"], owner=True)
@@ -196,7 +227,7 @@ class Copy:
         environment = {
             name: value for name, value in outer.items() if name not in {"VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"}
         }
-        for name in ("MUNIMENT_OWNER_URL", "MUNIMENT_ROLE"):
+        for name in ("MUNIMENT_OWNER_URL", "MUNIMENT_BACKUP_URL", "MUNIMENT_ROLE"):
             environment.pop(name, None)
         if outer.get("DATABASE_URL") and outer.get("MUNIMENT_OWNER_URL"):
             say("using the PostgreSQL of DATABASE_URL")
@@ -211,6 +242,7 @@ class Copy:
                 raise Refused("set both DATABASE_URL and MUNIMENT_OWNER_URL, or neither for the embedded PostgreSQL")
             urls = self._start_embedded()
             app, self._owner_url, broker = urls.app, urls.owner, urls.broker
+            self._backup_url = urls.superuser
             # libpq would let these overrule what the URLs leave open.
             environment = {name: value for name, value in environment.items() if not name.startswith("PG")}
         environment |= {
@@ -239,6 +271,14 @@ class Copy:
         except ServerFailed as failure:
             raise Failed(str(failure), self._embedded.log) from None
 
+    def _refuse_half_restored(self) -> None:
+        import psycopg
+
+        with psycopg.connect(self._owner_url, autocommit=True) as session:
+            row = session.execute("SELECT to_regnamespace('restore_under_way') IS NOT NULL").fetchone()
+        if row and row[0]:
+            raise Refused("a restore of this database is not finished; run `manage.py restore` again")
+
     def _install_queue(self, broker: str) -> None:
         import psycopg
 
@@ -264,7 +304,10 @@ class Copy:
         shown = {
             name: self._environment[name] for name in (*names, "MUNIMENT_SECRET_FILE") if name in self._environment
         }
-        content = {"pid": os.getpid(), "environment": {**shown, "MUNIMENT_OWNER_URL": self._owner_url}}
+        shown |= {"MUNIMENT_OWNER_URL": self._owner_url} | (
+            {"MUNIMENT_BACKUP_URL": self._backup_url} if self._backup_url else {}
+        )
+        content = {"pid": os.getpid(), "environment": shown}
         _write_private(self.home / "server.json", json.dumps(content, indent=1) + "\n")
 
     def _once(self, name: str, command: list[str], *, owner: bool = False) -> None:

@@ -95,6 +95,8 @@ OUTBOX_HANDLERS = {
     "consent.withdrawn": "memory.lifetimes.end_unconsented",
     "term.ended": "memory.lifetimes.run_out",
 }
+# Who knows where the client programs of PostgreSQL are.
+POSTGRES_PROGRAM = "config.environment.postgres_program"
 # What doctor asks of apps that `tenants` knows nothing of.
 DOCTOR_CHECKS = ["retention.endings_log.checks", "retention.rotation.checks"]
 #: After how long beat rotates tenants' keys; None: it only goes on with rotations that were cut off.

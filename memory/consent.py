@@ -1,13 +1,14 @@
 """The door of consents: granting one to a subject, and withdrawing it, which hides at once what depends on it.
 
-Both run in the caller's tenant transaction under `Role.WRITER`.
+Both run in the caller's tenant transaction under `Role.WRITER`; what a restore applies again opens its own.
 """
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memory import detecting, idempotency, outbox, rows, suppression
+from memory import detecting, endings, idempotency, outbox, rows, suppression
 from memory.contracts import ConsentBody
 from memory.outcomes import ConsentKept, Repeat
 from memory.subjects import resolve
@@ -15,7 +16,7 @@ from tenants.actors import Actor
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, FieldError, Missing, Refused
 from tenants.identity import new_id
-from tenants.isolation import Role, assume
+from tenants.isolation import Role, assume, tenant_transaction
 
 _GRANT = """
 INSERT INTO policies_consent (tenant_id, id, subject_id, ref, purposes, granted_at, created_at)
@@ -110,6 +111,29 @@ def withdraw(actor: Actor, ref: str, *, repeat: Repeat | None = None) -> Consent
     if withdrawn_at is None:
         append([_event(actor, Action.CONSENT_WITHDRAWN, consent)])
     return outcome
+
+
+_WITHDRAW_AGAIN = """
+UPDATE policies_consent c SET withdrawn_at = greatest(%s::timestamptz, c.granted_at)
+WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND c.withdrawn_at IS NULL RETURNING c.id
+"""
+_IS_THERE = "SELECT 1 FROM policies_consent WHERE tenant_id = %s::uuid AND id = %s::uuid"
+
+
+def withdraw_again(tenant: UUID, consent: UUID, at: datetime) -> bool:
+    """Withdraw, as of then, a consent whose withdrawal a restored backup does not know of; False where it is not there.
+
+    Opens its own transaction, before anybody is let in. A consent that is withdrawn stays as it is.
+    """
+    actor = endings.worker(tenant)
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        if not rows.fetch(_IS_THERE, [tenant, consent]):
+            return False
+        if rows.fetch(_WITHDRAW_AGAIN, [at, tenant, consent]):
+            outbox.put(tenant, "consent.withdrawn", [consent])
+            event = _event(actor, Action.CONSENT_WITHDRAWN, consent)
+            append([replace(event, reason="restored")])
+    return True
 
 
 def shown(actor: Actor, consent: UUID) -> dict[str, Any]:

@@ -113,19 +113,35 @@ def nudge() -> None:
     transaction.on_commit(lambda: _bell()(), robust=True)
 
 
-def put(tenant: UUID, topic: str, targets: Sequence[UUID], *, after: timedelta = timedelta()) -> None:
-    """Leave work in the open transaction, due at once, and ring after its commit; or due `after`, and then found."""
+def put(tenant: UUID, topic: str, targets: Sequence[UUID]) -> None:
+    """Leave work in the open transaction, due at once, and ring after its commit."""
     if not targets:
         return
+    _put(tenant, topic, [(new_id(), target) for target in targets], timedelta())
+    nudge()
+
+
+def put_aside(tenant: UUID, topic: str, target: UUID, *, after: timedelta) -> None:
+    """Leave work in the open transaction that its act does itself after the commit, and says so by `done`.
+
+    One at a time for a target. Where the act is cut off before that, the work is found `after`.
+    """
+    _put(tenant, topic, [(target, target)], after)
+
+
+def done(tenant: UUID, targets: Sequence[UUID]) -> None:
+    """Mark work done that was put aside for its act. Needs `Role.WORKER`."""
+    rows.execute(_DONE, [tenant, list(targets)])
+
+
+def _put(tenant: UUID, topic: str, entries: Sequence[tuple[UUID, UUID]], after: timedelta) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO memory_outboxentry (tenant_id, id, topic, target_id, due_at, created_at)"
             " SELECT %s::uuid, w.id, %s, w.target, clock_timestamp() + make_interval(secs => %s), clock_timestamp()"
             " FROM unnest(%s::uuid[], %s::uuid[]) AS w (id, target)",
-            [tenant, topic, after.total_seconds(), [new_id() for _ in targets], list(targets)],
+            [tenant, topic, after.total_seconds(), [entry for entry, _ in entries], [target for _, target in entries]],
         )
-    if not after:
-        nudge()
 
 
 # what has ended is told outside of the database ------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def owe(tenant: UUID, kind: str, target_id: UUID, record: Mapping[str, Any]) -> 
         # Of the doors' roles only one may write here, whichever act it is that ends something.
         cursor.execute("SELECT set_config('role', %s, true)", [Role.WORKER.value])
         cursor.execute(_OWE, [tenant, entry, known.value, target_id, text])
-        outbox.put(tenant, TOPIC, [entry], after=_LEFT_TO_THE_ACT)
+        outbox.put_aside(tenant, TOPIC, entry, after=_LEFT_TO_THE_ACT)
         cursor.execute("SELECT set_config('role', %s, true)", [before.value])
     confirm(tenant)
 
@@ -137,7 +137,9 @@ def settle(tenant: UUID) -> int:
         except (OSError, KeyUnavailable, LogDamaged) as error:
             failure = error
         if done:
-            rows.execute(_SETTLED, [[entry for entry, _ in done], [line for _, line in done], tenant])
+            told_now = [entry for entry, _ in done]
+            rows.execute(_SETTLED, [told_now, [line for _, line in done], tenant])
+            outbox.done(tenant, told_now)
     if failure is not None:
         raise Unavailable("endings_log_unavailable") from None
     return len(done)
@@ -167,6 +169,11 @@ def told(tenant: UUID) -> Iterator[Entry]:
 def state(tenant: UUID) -> LogState:
     """Verify the tenant's log and say how long it is. Raises `LogDamaged`, naming the first bad line; `KeyUnavailable`."""
     return SignedLog(path(tenant), provider()).verify()
+
+
+def digest_at(tenant: UUID, line: int) -> str | None:
+    """Return the digest of a line of the tenant's log, None where there is none. Raises `LogDamaged`, `KeyUnavailable`."""
+    return SignedLog(path(tenant), provider()).digest_at(line)
 
 
 def owed(tenant: UUID) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from tenants.audit import Action, Event, append
 from tenants.errors import Clash
 from tenants.examination import Check
 from tenants.isolation import Role, tenant_transaction
-from tenants.keyring import KeyUnavailable
+from tenants.keyring import KeyUnavailable, Unsealable
 from tenants.models import Tenant
 from tenants.secrets import keyring, provider
 
@@ -262,8 +262,7 @@ def _rewrap(tenant: UUID, version: int, until: float) -> tuple[int, bool]:
         with tenant_transaction(Role.WORKER, tenant=tenant):
             found = rows.fetch(_BEHIND, [tenant, version, CHUNK])
             if found:
-                ring = keyring()
-                anew = [ring.rewrap(tenant, bytes(wrapped), old) for _, wrapped, old in found]
+                anew = [_anew(tenant, bytes(wrapped), old, version) for _, wrapped, old in found]
                 keys = [row[0] for row in found]
                 rows.execute(_REWRAPPED, [keys, [each for each, _ in anew], [number for _, number in anew], tenant])
             elif not rows.fetch(_LEFT, [tenant, version])[0][0]:
@@ -272,6 +271,18 @@ def _rewrap(tenant: UUID, version: int, until: float) -> tuple[int, bool]:
         if not found:
             time.sleep(_POLL_SECONDS)  # what is left is under somebody's lock
     return total, False
+
+
+def _anew(tenant: UUID, wrapped: bytes, old: int, version: int) -> tuple[bytes, int]:
+    """Return a data key wrapped anew. One that nobody can unwrap any more must not keep the rest: it stays what it is."""
+    try:
+        return keyring().rewrap(tenant, wrapped, old)
+    except KeyUnavailable as missing:
+        if missing.code not in ("deleted_version", "unknown_version"):
+            raise
+    except Unsealable:
+        pass
+    return wrapped, version
 
 
 def _reindex(tenant: UUID, version: int, until: float) -> tuple[int, bool]:

@@ -82,6 +82,8 @@ class Action(StrEnum):
     ENDING_REFUSED = "ending.refused"
     ROTATION_BEGUN = "keys.rotation_begun"
     KEY_VERSION_DESTROYED = "keys.version_destroyed"
+    BACKUP_MADE = "backup.made"
+    BACKUP_RESTORED = "backup.restored"
     ACCESS_REFUSED = "access.refused"
     CONTENT_REMOVED = "content.removed"
     RUN_BEGUN = "run.begun"

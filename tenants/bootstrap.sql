@@ -35,7 +35,11 @@ GRANT muniment_chain, muniment_counter TO muniment_owner;
 DO $$
 BEGIN
   EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database());
-  EXECUTE format('GRANT CONNECT ON DATABASE %I TO muniment_owner, muniment_app, muniment_broker', current_database());
+  EXECUTE format('GRANT CONNECT ON DATABASE %I TO muniment_owner, muniment_broker', current_database());
+  -- While a backup is being restored, what has ended may stand in it: `manage.py restore` lets the application in again.
+  IF to_regnamespace('restore_under_way') IS NULL THEN
+    EXECUTE format('GRANT CONNECT ON DATABASE %I TO muniment_app', current_database());
+  END IF;
 END $$;
 
 REVOKE ALL ON SCHEMA public FROM PUBLIC;

@@ -11,7 +11,7 @@ from typing import NoReturn
 from django.db import OperationalError, connection
 
 _ASK = """
-SELECT CASE WHEN r.rolsuper THEN 'superuser' WHEN r.rolbypassrls THEN 'bypasses_row_security'
+SELECT CASE WHEN to_regnamespace('restore_under_way') IS NOT NULL THEN 'restore_unfinished' WHEN r.rolsuper THEN 'superuser' WHEN r.rolbypassrls THEN 'bypasses_row_security'
             WHEN r.rolinherit AND EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid) THEN 'inherits'
             WHEN EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                          WHERE c.relowner = r.oid AND n.nspname = 'public') THEN 'owns_tables'
@@ -22,7 +22,11 @@ _PATIENCE_SECONDS = 30.0
 
 
 def unfit() -> str:
-    """Return why the role is unfit (`superuser`, `bypasses_row_security`, `inherits`, `owns_tables`), or nothing."""
+    """Return why nobody may be served by this login, or nothing.
+
+    The role is unfit (`superuser`, `bypasses_row_security`, `inherits`, `owns_tables`), or the database is being restored
+    and may hold what has ended (`restore_unfinished`).
+    """
     with connection.cursor() as cursor:
         cursor.execute(_ASK)
         row = cursor.fetchone()
@@ -41,6 +45,8 @@ def refuse_unfit_role() -> None:
                 _end("the database of DATABASE_URL does not answer")
             time.sleep(0.5)
     connection.close()
+    if reason == "restore_unfinished":
+        _end("refusing to start: a restore of this database is not finished; run `manage.py restore` again")
     if reason:
         _end(f"refusing to start: the database role of DATABASE_URL is unfit ({reason}); use muniment_app")
 

@@ -522,6 +522,13 @@ class SignedLog:
                 repaired.append(lines)
         return LogState(lines, head, torn, tuple(repaired))
 
+    def digest_at(self, line: int) -> str | None:
+        """Returns the digest of a line, None where there is no such line. Raises LogDamaged for a bad line up to it."""
+        for number, (_, digest) in enumerate(self._entries(self._extent()[0]), 1):
+            if number == line:
+                return digest
+        return None
+
     def _extent(self) -> tuple[int, int]:
         try:
             # The lock keeps a line that is being written from being taken for a torn one.

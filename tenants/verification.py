@@ -59,20 +59,24 @@ def checkpoints(log: SignedLog) -> dict[UUID, Head]:
 
 def export(log: SignedLog, sound: Iterable[Finding], *, now: datetime) -> int:
     """Append a signed checkpoint of every chain in `sound`; return how many. Raises `LogDamaged`, `OSError`."""
-    number = 0
-    for finding in sound:
-        if finding.head is not None:
-            head = finding.head
-            log.append(
-                {
-                    "chain": str(finding.chain),
-                    "seq": head.seq,
-                    "hash": head.hash.hex(),
-                    "at": now.isoformat().replace("+00:00", "Z"),
-                }
-            )
-            number += 1
-    return number
+    return export_heads(log, {each.chain: each.head for each in sound if each.head is not None}, now=now)
+
+
+def export_heads(log: SignedLog, heads: Mapping[UUID, Head], *, now: datetime, restored: bool = False) -> int:
+    """Append a signed checkpoint of every chain; return how many. Raises `LogDamaged`, `OSError`.
+
+    `restored` marks the head from which a chain goes on after a backup was restored: it takes the place of the newer ones
+    before it, whose entries are gone with what was written since.
+    """
+    for chain, head in heads.items():
+        record = {
+            "chain": str(chain),
+            "seq": head.seq,
+            "hash": head.hash.hex(),
+            "at": now.isoformat().replace("+00:00", "Z"),
+        }
+        log.append({**record, "restored": True} if restored else record)
+    return len(heads)
 
 
 def verify(chain: UUID, *, head: Head | None, signed: Head | None) -> Finding:

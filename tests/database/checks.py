@@ -49,7 +49,7 @@ from policies.definitions import definition, load_definitions
 from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
-from retention import certificates, holds, matters, runs
+from retention import certificates, holds, matters, rotation, runs
 from retention.models import Hold, Matter, RefusedEnding
 from tenants import audit
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
@@ -508,6 +508,25 @@ def let_terms_run_out(world: World) -> None:
         assert world.superuser.execute(far.format(table, "id"), [world.tenant, row]).fetchone() == (0,), table
     with tenant_transaction(Role.STAFF, tenant=world.tenant):
         assert rows.fetch("SELECT count(*) FROM memory_term WHERE id = %s", [term]) == [(1,)]
+
+
+def rotate_a_key(world: World) -> None:
+    """The living are wrapped anew; what is written afterwards is wrapped by the new version."""
+    # A tenant whose rows came by the doors alone: here there are some laid beside others.
+    organisation = new_organisation()
+    agent = organisation.agent("a")
+    operator = Actor(kind=ActorKind.OPERATOR, id=OPERATOR.id, tenant=organisation.id)
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        publish_attributes(operator, load_definitions(ATTRIBUTES), now=datetime.now(UTC))
+    actor = agent.actor
+    with tenant_transaction(Role.WRITER, tenant=organisation.id, clearance=3, actor=actor.id):
+        (said,) = remember.facts(actor, [body("deadline", "2026-07-15", subject="mira")])
+    assert isinstance(said, Written)
+    with patch.object(rotation, "GRACE", timedelta()):
+        done = rotation.rotate(operator, seconds=20)
+    assert (done.waits_for, done.destroyed, done.rewrapped) == ("", (1,), 1)
+    with tenant_transaction(Role.AGENT, tenant=organisation.id, clearance=3, actor=actor.id):
+        assert recall.facts(actor, subject="mira").results
 
 
 def count_what_is_withheld(world: World) -> None:
@@ -991,7 +1010,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, let_terms_run_out, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
+        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
