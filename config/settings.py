@@ -203,6 +203,7 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "policies.api.schema.add_components",
         "memory.api.schema.add_components",
+        "retention.api.hold_schema.add_components",
         "tenants.api.schema.say_of_every_operation",
     ],
 }

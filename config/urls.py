@@ -12,7 +12,7 @@ from tenants.pages import change_password, choose_tenant, sign_out
 
 _API = [
     include(name)
-    for name in ("tenants.api.urls", "policies.api.urls", "memory.api.urls")
+    for name in ("tenants.api.urls", "policies.api.urls", "memory.api.urls", "retention.api.urls")
     if find_spec(name.rsplit(".", 1)[0])
 ]
 

@@ -115,6 +115,19 @@ class ConsentKept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowKept:
+    """A row of another app stands under its id: made now (`created`), or there already; which kind is the route's to say."""
+
+    id: UUID
+    created: bool
+
+    @property
+    def status(self) -> int:
+        """201 for one that is new, else 200."""
+        return 201 if self.created else 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TermEnded:
     """A session is closed, or a contract has ended: what rests on it is kept no longer than the policy says after that."""
 
@@ -126,9 +139,9 @@ class TermEnded:
         return 200
 
 
-Outcome = Written | Asked | Denied | Retracted | EpisodeKept | ConsentKept | TermEnded
+Outcome = Written | Asked | Denied | Retracted | EpisodeKept | ConsentKept | TermEnded | RowKept
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Written, Asked, Denied, Retracted, EpisodeKept, ConsentKept, TermEnded)
+    kind.__name__: kind for kind in (Written, Asked, Denied, Retracted, EpisodeKept, ConsentKept, TermEnded, RowKept)
 }
 
 

@@ -110,6 +110,19 @@ def by_name(tenant: UUID, names: Iterable[str], answer: Sequence[tuple[Any, ...]
     return found
 
 
+def ids_of(tenant: UUID, names: Collection[str]) -> dict[str, UUID]:
+    """Return the id of each name that has a subject, locked against nothing: for whoever only points at it."""
+    by_digest = {keyring().identifier(tenant, name): name for name in names}
+    if not by_digest:
+        return {}
+    found = rows.fetch(
+        "SELECT i.digest, i.subject_id FROM memory_subjectidentifier i"
+        " WHERE i.tenant_id = %s::uuid AND i.digest = ANY (%s::bytea[])",
+        [tenant, list(by_digest)],
+    )
+    return {by_digest[bytes(digest)]: subject for digest, subject in found}
+
+
 def known(tenant: UUID, names: Collection[str]) -> dict[str, SubjectState]:
     """Return the subject of each name that has one, locked against its erasure; nothing is made."""
     return by_name(tenant, names, rows.fetch_all([query(tenant, names)])[0])

@@ -11,7 +11,18 @@ from rest_framework.response import Response
 
 from memory import extracting, recall, remember
 from memory.contracts import Body, RetractBody, parse
-from memory.outcomes import Asked, ConsentKept, Denied, EpisodeKept, Outcome, Repeat, Retracted, TermEnded, Written
+from memory.outcomes import (
+    Asked,
+    ConsentKept,
+    Denied,
+    EpisodeKept,
+    Outcome,
+    Repeat,
+    Retracted,
+    RowKept,
+    TermEnded,
+    Written,
+)
 from tenants.api.base import GovernedView
 from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
 from tenants.identity import new_id
@@ -68,7 +79,7 @@ class MemoryView(GovernedView):
         """Answer with what one act came to, its fact as it stands now."""
         if isinstance(outcome, Denied):
             return self.refused(outcome)
-        assert not isinstance(outcome, ConsentKept | TermEnded)
+        assert not isinstance(outcome, ConsentKept | RowKept | TermEnded)
         data = outcome_json(outcome, self._facts([outcome]))
         return Response({**data, "receipt": outcome.receipt}, status=outcome.status)
 

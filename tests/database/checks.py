@@ -942,6 +942,10 @@ def hold_and_release(world: World) -> None:
     said = write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))[0]
     rivals = [body("colour", colour, subject=subject, valid_from="2026-01-01T00:00:00Z") for colour in ("red", "blue")]
     asked = [write(world, rival)[0] for rival in rivals][1]
+    proposed = write(world, body("plan", "basic", subject=subject, confidence=0.2,
+                                 provenance={"turn_id": "t1", "source_episode": str(kept.id), "quote": "deadline"}))[0]  # fmt: skip
+    with writing(world) as actor:
+        remember.subject(actor, parse(SubjectBody, {"key": subject, "aliases": [named()]}))
     of_episode = world.superuser.execute("SELECT subject_id FROM memory_episode WHERE id = %s", [kept.id]).fetchone()
     assert of_episode is not None
     targets = {"fact": said.fact, "evidence": said.evidence, "episode": kept.id, "candidate": asked.candidate}
@@ -971,23 +975,27 @@ def hold_and_release(world: World) -> None:
                 assert holds.free(world.tenant, kind, [record], actor=first.actor, act="redaction") == [], kind
         with writing(world):
             assert record in holds.held(world.tenant, kind, [record])
+    with acting(first):
+        assert holds.held(world.tenant, "fact", [said.fact])
+    # The session stands with the saying that the candidate was proposed by.
+    with acting(first) as who:
+        placed.append(matters.place(who, matter.id, [matters.Target(session_id="s1")], now=datetime.now(UTC)).id)
+    with writing(world):
+        holds.share(world.tenant)
+        assert len(holds.held(world.tenant, "candidate", [proposed.candidate])[proposed.candidate]) == 1
     # What went unasked is refused all the same.
-    for what in ("fact", "episode", "candidate", "subject"):
-        with working(world), connection.cursor() as cursor:
-            cursor.execute("SELECT FROM held_records(%s, %s)", [what, [said.fact]])
-    with pytest.raises(DatabaseError, match="legal hold"), writing(world):
-        rows.fetch(
-            "UPDATE memory_payload SET sealed = '\\x00' WHERE id = (SELECT payload_id FROM memory_fact WHERE id = %s) RETURNING id",
-            [said.fact],
-        )
-    for table, record in (("subject", of_episode[0]), ("subjectidentifier", of_episode[0])):
-        column = "id" if table == "subject" else "subject_id"
+    wipe = "UPDATE memory_payload SET sealed = '\\x00' WHERE id = (SELECT {} FROM memory_{} WHERE {}) RETURNING id"
+    for unasked, record in (
+        (wipe.format("payload_id", "fact", "id = %s"), said.fact),
+        (wipe.format("payload_id", "subjectidentifier", "subject_id = %s AND NOT is_key"), of_episode[0]),
+    ):
         with pytest.raises(DatabaseError, match="legal hold"), writing(world):
-            rows.fetch(
-                f"UPDATE memory_payload SET sealed = '\\x00' WHERE id = (SELECT payload_id FROM memory_{table} WHERE {column} = %s)"
-                " RETURNING id",
-                [record],
-            )
+            rows.fetch(unasked, [record])
+    with pytest.raises(DatabaseError, match="legal hold"), working(world):
+        rows.fetch(
+            "UPDATE tenants_subjectkey SET wrapped = '\\x00' WHERE id = (SELECT key_id FROM memory_subject WHERE id = %s) RETURNING id",
+            [of_episode[0]],
+        )
     for hold in placed:
         with acting(first) as who:
             question = matters.ask_release(who, hold, reason="other", now=datetime.now(UTC))

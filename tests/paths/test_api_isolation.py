@@ -2,7 +2,7 @@
 
 import json
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.urls import get_resolver
@@ -21,8 +21,11 @@ BY_ID = [
     ("GET", "/candidates/{candidate}/", None),
     ("GET", "/episodes/{episode}/", None),
     ("POST", "/consents/{consent}/withdraw/", {}),
+    ("GET", "/matters/{matter}/", None),
+    ("GET", "/holds/{hold}/", None),
+    ("GET", "/holds/{hold}/refused/", None),
 ]
-READS = ["/facts/", "/profile/", "/candidates/", "/attributes/", "/whoami/"]
+READS = ["/facts/", "/profile/", "/candidates/", "/attributes/", "/matters/", "/holds/", "/whoami/"]
 WRITES: list[tuple[str, str, Any]] = [
     ("POST", "/facts/", saying(value="Rome")),
     ("POST", "/facts/batch/", {"items": [saying(value="Rome")]}),
@@ -30,6 +33,8 @@ WRITES: list[tuple[str, str, Any]] = [
     ("PUT", "/subjects/", {"key": "mira"}),
     ("POST", "/consents/", {"subject": "mira", "ref": "c"}),
     ("POST", "/policies/explain/", {"fact": saying(value="Rome")}),
+    ("POST", "/matters/", {"reference": "case-1", "reason": "audit"}),
+    ("POST", "/holds/", {"matter": str(UUID(int=1)), "scopes": [{"session_id": "s"}]}),
 ]
 
 
@@ -37,7 +42,11 @@ def written(ledger: Ledger) -> dict[str, str]:
     """Write one of everything and return the ids."""
     fact = ledger.said("mira", "city", f"secret {CANARY}")
     ledger.post("/consents/", {"subject": "mira", "ref": "consent-of-this-tenant"})
+    matter = ledger.post("/matters/", {"reference": "case-of-this-tenant", "reason": "audit"}).json()["id"]
+    scopes = [{"session_id": "a-session-of-nobody"}]
     return {
+        "matter": matter,
+        "hold": ledger.post("/holds/", {"matter": matter, "scopes": scopes}).json()["id"],
         "fact": fact["fact"]["id"],
         "evidence": fact["evidence"],
         "candidate": ledger.said("mira", "iban", "x", status=202)["candidate"],
@@ -55,7 +64,7 @@ def test_c052_c121_another_tenants_id_looks_like_a_missing_and_a_malformed_one(
     ledger: Ledger, foreign: Ledger, method: str, path: str, body: Any
 ) -> None:
     theirs = written(foreign)
-    names = ("fact", "evidence", "candidate", "episode", "consent")
+    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold")
     wanted = [path.format(**theirs)]
     wanted += [path.format(**dict.fromkeys(names, text)) for text in (str(uuid4()), "x", "0", CANARY, "%00", "a%2Fb")]
     wanted += [path.format(**dict.fromkeys(names, str(uuid4()).replace("-", "")))]
