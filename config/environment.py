@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import available_timezones
 
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field
@@ -45,6 +46,8 @@ class Environment(BaseSettings):
     trusted_origins: str = ""
     require_mfa: bool = False
     names_model: str = ""
+    #: The zone in whose calendar days count where the law counts days.
+    calendar_zone: str = "UTC"
     extractor_model: str = ""
     extractor_key: str = Field(default="", repr=False)
     extractor_key_file: Path | None = None
@@ -89,6 +92,12 @@ class Environment(BaseSettings):
             tokens_per_day=self.extractor_tokens_per_day or None,
             tokens_per_month=self.extractor_tokens_per_month or None,
         )
+
+    def zone(self) -> str:
+        """Return the zone in whose calendar days count. Raises ValueError for one that is not known."""
+        if self.calendar_zone not in available_timezones():
+            raise ValueError("MUNIMENT_CALENDAR_ZONE: not the name of a time zone, such as Europe/Berlin")
+        return self.calendar_zone
 
     def names(self) -> str:
         """Return the model that looks for names of people and places, or "". Raises ValueError for one that is not there."""

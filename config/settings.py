@@ -119,6 +119,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
+# In whose calendar a month is one, where a data subject is to be answered within it.
+CALENDAR_ZONE = ENVIRONMENT.zone()
 USE_TZ = True
 USE_I18N = True
 

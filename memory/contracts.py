@@ -98,7 +98,8 @@ def subject_text(value: Any) -> str:
     return text
 
 
-def _chosen_id(value: Any) -> str:
+def chosen_id(value: Any) -> str:
+    """Return an id that a writer or an organisation chose, as it is kept: not somebody's address, number, card or key."""
     text = _text(MAX_ID)(value)
     if text != text.strip() or any(
         unicodedata.category(character)[0] in "CZ" and character != " " for character in text
@@ -121,7 +122,7 @@ _NO_KEY = frozenset(
 def reference(text: str) -> str:
     """Return the reference of a consent or a contract, or a session's id, from a path; `Missing` for what can be none."""
     try:
-        return _chosen_id(text)
+        return chosen_id(text)
     except PydanticCustomError:
         raise Missing from None
 
@@ -199,7 +200,7 @@ SubjectText = Annotated[
 ]
 ChosenId = Annotated[
     str,
-    BeforeValidator(_chosen_id),
+    BeforeValidator(chosen_id),
     WithJsonSchema(
         {
             "type": "string",

@@ -23,6 +23,45 @@ class OwedEnding(Named):
         db_table = "retention_owedending"
 
 
+class SubjectRequest(Named):
+    """What a data subject asked for, by when it is to be answered, and what came of it. Its words are kept elsewhere.
+
+    Known by a digest of the name that it came under, so that it is found again when nobody of that name is kept any more.
+    """
+
+    tenant = Link(Tenant)
+    kind = models.TextField()
+    state = models.TextField(default="received")
+    subject_id = models.UUIDField(null=True)
+    subject_digest = models.BinaryField()
+    #: The organisation's own reference, such as a ticket's number.
+    reference = models.TextField(null=True)
+    received_at = models.DateTimeField()
+    #: From this instant on an answer is too late.
+    due_at = models.DateTimeField()
+    extended_at = models.DateTimeField(null=True)
+    extended_to = models.DateTimeField(null=True)
+    extension_reason = models.TextField(null=True)
+    identity = models.TextField(default="unchecked")
+    identity_method = models.TextField(null=True)
+    identity_at = models.DateTimeField(null=True)
+    identity_by = models.UUIDField(null=True)
+    #: How often the same was asked while this one was open.
+    repeats = models.IntegerField(default=0)
+    refusal_ground = models.TextField(null=True)
+    outcome = models.TextField(null=True)
+    led_to_kind = models.TextField(null=True)
+    led_to_id = models.UUIDField(null=True)
+    lodged_by_kind = models.TextField()
+    lodged_by_id = models.UUIDField()
+    lodged_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+    closed_by = models.UUIDField(null=True)
+
+    class Meta:
+        db_table = "retention_subjectrequest"
+
+
 class Matter(Named):
     """A legal matter for whose sake memory is kept: a reference under which the organisation knows it, and nothing told."""
 

@@ -219,6 +219,11 @@ _MODELS: dict[str, Fields] = {
     ),
     "retention.Tally": _fields(pseudonymous="id actor_id", content_free="tenant day action actor_kind number"),
     "retention.TallyState": _fields(content_free="id tenant counted_to"),
+    "retention.SubjectRequest": _fields(
+        pseudonymous="id subject_id subject_digest reference identity_by led_to_id lodged_by_id closed_by",
+        content_free="tenant kind state received_at due_at extended_at extended_to extension_reason identity identity_method"
+        " identity_at repeats refusal_ground outcome led_to_kind lodged_by_kind lodged_at closed_at",
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -354,6 +359,17 @@ REASONS = MappingProxyType(
         "retention.RefusedEnding.record_kind": "a word of a closed list",
         "retention.RefusedEnding.act": "a code, of the shape that a check allows",
         "retention.Tally.action": "a word of a closed list",
+        "retention.SubjectRequest.kind": "a word of a closed list",
+        "retention.SubjectRequest.state": "a word of a closed list",
+        "retention.SubjectRequest.subject_digest": "an HMAC under the tenant's pepper, which is not in the database",
+        "retention.SubjectRequest.reference": "an organisation's reference; one that is an e-mail, a phone or a card is refused",
+        "retention.SubjectRequest.extension_reason": "a word of a closed list",
+        "retention.SubjectRequest.identity": "a word of a closed list",
+        "retention.SubjectRequest.identity_method": "a word of a closed list",
+        "retention.SubjectRequest.refusal_ground": "a word of a closed list",
+        "retention.SubjectRequest.outcome": "a word of a closed list",
+        "retention.SubjectRequest.led_to_kind": "a word of a closed list",
+        "retention.SubjectRequest.lodged_by_kind": "a word of a closed list",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

@@ -49,7 +49,7 @@ from policies.definitions import definition, load_definitions
 from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
-from retention import certificates, holds, matters, rotation, runs
+from retention import certificates, holds, matters, requests, rotation, runs
 from retention.models import Hold, Matter, RefusedEnding
 from tenants import audit
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
@@ -527,6 +527,25 @@ def rotate_a_key(world: World) -> None:
     assert (done.waits_for, done.destroyed, done.rewrapped) == ("", (1,), 1)
     with tenant_transaction(Role.AGENT, tenant=organisation.id, clearance=3, actor=actor.id):
         assert recall.facts(actor, subject="mira").results
+
+
+def answer_a_subject(world: World) -> None:
+    """A request is entered, asked again, identified, extended and closed; another one is refused."""
+    officer, subject, now = world.here.person(MemberRole.PRIVACY_OFFICER).actor, named(), datetime.now(UTC)
+    for kind, closes in ((requests.Kind.ACCESS, True), (requests.Kind.ERASURE, False)):
+        for again in (False, True):
+            with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+                asked, new = requests.lodge(officer, kind, subject, now=now)
+                assert new is not again
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+            if closes:
+                requests.confirm_identity(officer, asked.id, "account", now=now)
+                requests.extend(officer, asked.id, "complex", now=now)
+                requests.link(officer, asked.id, "run", uuid4())
+                assert requests.complete(officer, asked.id, "done", now=now).closed_at is not None
+            else:
+                assert requests.queue(world.tenant, now=now)
+                assert requests.refuse(officer, asked.id, "excessive", now=now).closed_at is not None
 
 
 def count_what_is_withheld(world: World) -> None:
@@ -1018,7 +1037,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
+        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,

@@ -1,4 +1,5 @@
 import re
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -8,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from memory.models import Candidate, Fact, OutboxEntry
+from retention import requests
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
 from tenants.isolation import Role, tenant_transaction
@@ -25,7 +27,7 @@ MODELS = (
         "memory/evidence",
         "memory/belief",
     ),
-    *("memory/candidate", "memory/receipt", "memory/outboxentry"),
+    *("memory/candidate", "memory/receipt", "memory/outboxentry", "retention/subjectrequest"),
     *(
         "policies/attribute",
         "policies/attributeversion",
@@ -60,6 +62,8 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
             ledger.said(name, attribute, f"{CANARY}-{value}", provenance=provenance, status=status)
         granted = ledger.post("/consents/", {"subject": name, "ref": f"c-{uuid4().hex}", "purposes": ["support"]})
         assert granted.status_code == 201, granted.content
+        with tenant_transaction(Role.STAFF, tenant=organisation.id):
+            requests.lodge(ledger.agent.actor, requests.Kind.ACCESS, name, now=datetime.now(UTC))
     return ledger
 
 

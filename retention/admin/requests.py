@@ -1,0 +1,192 @@
+"""Requests of data subjects, as whoever works on them sees them: by when, who asks, what came of it, and the acts."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.html import format_html
+
+from memory.contracts import chosen_id, subject_text
+from memory.contracts import instant as instant_of
+from retention import deadlines, requests
+from retention.models import SubjectRequest
+from retention.requests import CLOSERS, HANDLERS, Kind
+from tenants.admin import PageAdmin, instant, link_to, one_of, standing, words
+from tenants.errors import Problem
+
+_TOLD = {
+    "subject_request_closed": "It was closed already.",
+    "identity_confirmed": "Who asks was found out already.",
+    "identity_not_confirmed": "First find out who asks: nothing is done for somebody who may be another.",
+    "extended_already": "It was extended already; that can be done once.",
+    "extension_too_late": "The first month is over: it can no longer be extended.",
+    "led_to_nothing": "Nothing is recorded that it led to. Where nothing is held, say so.",
+    "role_missing": "Your roles in this tenant do not allow that.",
+    "subject_request_refused": "A word is needed that goes with it.",
+}
+
+
+def now() -> datetime:
+    """Return the time of a request to a page."""
+    return datetime.now(UTC)
+
+
+def told(problem: Problem) -> str:
+    """Return a refusal in plain words."""
+    return _TOLD.get(problem.code, f"It was not done: {problem.code}.")
+
+
+def badge(request: SubjectRequest, at: datetime) -> tuple[str, str]:
+    """Return how much time is left, as words and as the look of a badge."""
+    if request.closed_at is not None:
+        return request.state, "ok"
+    found = requests.waiting(request, now=at)
+    if found.overdue:
+        late = -found.days_left
+        return f"overdue by {late} day{'' if late == 1 else 's'}", "bad"
+    left = f"{found.days_left} day{'' if found.days_left == 1 else 's'} left"
+    return left, "warn" if found.days_left < 7 else "ok"
+
+
+#: The acts of a page: the door, the word that it takes from the form, and what is said when it was done.
+_ACTS: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "identity": (requests.confirm_identity, "method", "It is recorded who asks; the request is in progress."),
+    "fail": (requests.fail_identity, "method", "It is recorded that it could not be found out who asks."),
+    "extend": (requests.extend, "reason", "Extended by two months. Tell the subject so, and why, within the first."),
+    "complete": (requests.complete, "outcome", "Closed. Tell the subject what was done."),
+    "refuse": (requests.refuse, "ground", "Refused. Tell the subject why, and where to complain."),
+    "withdraw": (requests.withdraw, "", "Closed: the subject took it back."),
+}
+
+
+@admin.register(SubjectRequest)
+class SubjectRequestAdmin(PageAdmin):
+    """What data subjects asked for, those that are due first in the queue of the desk."""
+
+    list_display = (
+        *("__str__", "kind", "state", "time_left", "identity", link_to("memory_subject", "subject_id"), "reference"),
+        *(instant("received_at"), "repeats"),
+    )
+    list_filter = (
+        one_of("kind", words(*(each.value for each in Kind))),
+        one_of("state", words("received", "in_progress", "completed", "refused", "withdrawn")),
+    )
+
+    @admin.display(description="time")
+    def time_left(self, request: SubjectRequest) -> str:
+        left, look = badge(request, now())
+        return format_html('<span class="m-state {}">{}</span>', look, left)
+
+    def acts(self, request: HttpRequest, row: str | None) -> Any:
+        if row is None and standing(request).is_one_of(*HANDLERS):
+            return (("Enter a request", reverse("admin:retention_subjectrequest_lodge"), False),)
+        return ()
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view
+        return [
+            path("lodge/", view(self.lodge_view), name="retention_subjectrequest_lodge"),
+            *(
+                path(f"<path:object_id>/{act}/", view(self._act(act)), name=f"retention_subjectrequest_{act}")
+                for act in _ACTS
+            ),
+            *super().get_urls(),
+        ]
+
+    def lodge_view(self, request: HttpRequest) -> HttpResponse:
+        """Enter a request that came in by letter, mail or telephone."""
+        if not standing(request).is_one_of(*HANDLERS):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD", "POST"):
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        problem = ""
+        if request.method == "POST":
+            try:
+                return self._lodged(request)
+            except Problem as refused:
+                problem = told(refused)
+            except ValueError:
+                problem = "A kind, the subject's key or another of its names, and a day that has been are needed."
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "Enter a request",
+            "kinds": {each.value: f"{each.value} ({each.article})" for each in Kind},
+            "problem": problem,
+        }
+        return TemplateResponse(request, "admin/retention/lodge.html", context, status=400 if problem else 200)
+
+    def _lodged(self, request: HttpRequest) -> HttpResponse:
+        at = now()
+        kind = Kind(request.POST.get("kind", ""))
+        subject = subject_text(request.POST.get("subject", ""))
+        text = request.POST.get("received_at", "")
+        received = instant_of(f"{text}:00+00:00" if len(text) == 16 else text) if text else None
+        reference = chosen_id(request.POST["reference"]) if request.POST.get("reference") else None
+        found, new = requests.lodge(
+            standing(request).actor, kind, subject, now=at, received_at=received, reference=reference
+        )
+        if new:
+            messages.success(request, "Entered.")
+        else:
+            messages.warning(request, "The same was asked already and is still open: it was counted there.")
+        return HttpResponseRedirect(reverse("admin:retention_subjectrequest_change", args=[found.id]))
+
+    def _act(self, act: str) -> Callable[..., HttpResponse]:
+        door, field, said = _ACTS[act]
+
+        def view(request: HttpRequest, object_id: str) -> HttpResponse:
+            if request.method != "POST":
+                return HttpResponseNotAllowed(["POST"])
+            if not standing(request).is_one_of(*HANDLERS):
+                raise PermissionDenied
+            found = self.get_object(request, object_id)
+            given = (request.POST.get(field, ""),) if field else ()
+            try:
+                door(standing(request).actor, found.id, *given, now=now())
+            except Problem as problem:
+                return self.page(request, found, problem=told(problem), status=problem.status)
+            messages.success(request, said)
+            return HttpResponseRedirect(reverse("admin:retention_subjectrequest_change", args=[found.id]))
+
+        return view
+
+    def page(self, request: HttpRequest, found: Any, *, problem: str = "", status: int = 200) -> HttpResponse:
+        """Show a request: by when, who asks, what else is open about the subject, and what may be done now."""
+        at, here = now(), standing(request)
+        left, look = badge(found, at)
+        zone = requests.zone()
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": str(found),
+            "asked": found,
+            "kind": Kind(found.kind),
+            "left": left,
+            "look": look,
+            "due_at": requests.effective_due(found),
+            "last_day": deadlines.last_day(
+                found.received_at,
+                months=deadlines.FIRST if found.extended_at is None else deadlines.EXTENDED,
+                zone=zone,
+            ),
+            "zone": str(zone),
+            "open": found.closed_at is None,
+            "may_extend": found.closed_at is None and found.extended_at is None and at < found.due_at,
+            "handles": here.is_one_of(*HANDLERS),
+            "closes": here.is_one_of(*CLOSERS),
+            "methods": words(*requests.METHODS),
+            "reasons": words(*requests.EXTENSION_REASONS),
+            "grounds": words(*requests.GROUNDS),
+            "outcomes": words(*requests.OUTCOMES),
+            "others": SubjectRequest.objects.filter(subject_digest=found.subject_digest)
+            .exclude(id=found.id)
+            .order_by("-id")[:20],
+            "problem": problem,
+        }
+        return TemplateResponse(request, "admin/retention/subject_request.html", context, status=status)
