@@ -79,6 +79,7 @@ _TERMS = """
 SELECT t.kind, t.ref, t.subject_id FROM memory_term t
 WHERE t.tenant_id = %s::uuid AND t.ref = ANY(%s::text[]) AND (t.kind = 'contract' OR t.writer_id = %s::uuid)
 """
+# Locked as the link that is written later locks it: whoever redacts an episode waits for its quotes, and hides it from others.
 _EPISODES = """
 SELECT e.id, e.occurred_at, e.quarantined, CASE WHEN e.writer_id = %s::uuid THEN e.session_id END, e.contract_ref,
   ARRAY(SELECT t.kind FROM memory_term t WHERE t.tenant_id = e.tenant_id
@@ -92,6 +93,7 @@ FROM memory_episode e
 WHERE e.tenant_id = %s::uuid AND e.id = ANY(%s::uuid[]) AND e.redaction_state = 'none' AND NOT e.restricted
   AND (e.expires_at IS NULL OR e.expires_at > clock_timestamp()) AND e.sensitivity <= %s
   AND (e.consent_id IS NULL OR consent_stands(ARRAY[e.consent_id]))
+FOR KEY SHARE OF e
 """
 
 

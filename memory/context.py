@@ -24,6 +24,7 @@ from memory.outbox import Settled
 from memory.question import Moment, Vocabulary
 from memory.ranking import Hit, Place
 from memory.subjects import opened
+from memory.tombstones import APPLIED, WORDS
 from policies.catalogue import Catalogue, catalogue
 from policies.vocabulary import Kind, Sensitivity
 from tenants.actors import Actor
@@ -640,7 +641,7 @@ def _line(item: Mapping[str, Any]) -> str:
         parts.append(
             f"episode {cite['episode']}" + (f" chars {cite['span'][0]}-{cite['span'][1]}" if cite["span"] else "")
         )
-    value = "(redacted)" if item["redaction"]["state"] == "applied" else quoted(item["value"])
+    value = WORDS if item["redaction"]["state"] == APPLIED else quoted(item["value"])
     told = f"[{'; '.join(parts)}] {quoted(item['subject'])} {item['attribute']} = {value}"
     for rival in item["conflicts"]:
         told += f" CONFLICTS WITH [candidate {rival['candidate']}; undecided] {quoted(rival['value'])}"

@@ -21,6 +21,7 @@ from memory.outbox import GivenUp, Retry, Settled
 from memory.recall import MAX_PAGE
 from memory.rows import look_up
 from memory.subjects import of_id, opened, payload_context
+from memory.tombstones import APPLIED, WORDS
 from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
 from tenants.identity import new_id
@@ -228,7 +229,7 @@ def _line(fact: Mapping[str, Any]) -> str:
     ]
     if provenance is not None and provenance["source_episode"] is not None:
         parts.append(f"episode {provenance['source_episode']}")
-    value = "(redacted)" if fact["redaction"]["state"] == "applied" else quoted(fact["value"])
+    value = WORDS if fact["redaction"]["state"] == APPLIED else quoted(fact["value"])
     return f"[{'; '.join(parts)}] {fact['attribute']} = {value}"
 
 

@@ -18,6 +18,7 @@ from django.db import connection
 
 from memory.rows import fetch, look_up
 from memory.subjects import payload_context
+from memory.tombstones import APPLIED, tombstone
 from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
 from tenants.errors import FieldError, Malformed, Missing, Refused
@@ -104,7 +105,8 @@ _FACT_COLUMNS = """
       AND pb.valid_to = b.valid_from OFFSET 0) pf) AS supersedes,
   ARRAY(SELECT e2.id FROM memory_evidence e2 WHERE e2.tenant_id = t.tenant AND e2.fact_id = f.id AND NOT e2.is_end
         AND {stands} ORDER BY e2.id DESC LIMIT {named}) AS evidence,
-  CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld, e.detected"""
+  CASE WHEN f.id IS NULL THEN withheld_reason(b.fact_id) END AS withheld, e.detected,
+  CASE WHEN f.redaction_state = 'applied' THEN value_type(v.definition) END AS type"""
 
 
 def shown_evidence(columns: str) -> str:
@@ -375,12 +377,13 @@ def profile(
 
 
 def _fact_json(actor: Actor, row: Sequence[Any], subject: str | None) -> dict[str, Any]:
-    name = subject if subject is not None else _name(actor.tenant, row[40:44])
+    name = subject if subject is not None else _name(actor.tenant, row[41:45])
+    value = _value(actor.tenant, row[22:27])
     return {
         "id": row[7],
         "subject": name,
         "attribute": row[5],
-        "value": _value(actor.tenant, row[22:27]),
+        "value": tombstone(row[40], row[18], value) if row[17] == APPLIED else value,
         "kind": row[21],
         "valid_from": row[8],
         "valid_to": row[9],
@@ -517,7 +520,9 @@ SELECT e.id, e.fact_id, e.is_end, e.valid_from, e.stated_to, e.recorded_at, e.re
   e.episode_id, e.extractor, e.sensitivity, e.basis, e.expires_at, e.redaction_state, e.redaction_fields,
   p.id, p.clear, p.sealed, sk.wrapped, sk.version, q.id, q.clear, q.sealed, qk.wrapped, qk.version,
   (SELECT c.ref FROM policies_consent c WHERE c.tenant_id = e.tenant_id AND c.id = e.consent_id),
-  e.detected
+  e.detected, f.redaction_state, f.redaction_fields,
+  CASE WHEN f.redaction_state = 'applied' THEN (SELECT value_type(v.definition) FROM policies_attributeversion v
+    WHERE v.tenant_id = e.tenant_id AND v.id = f.attribute_version_id) END
 FROM memory_evidence e
   LEFT JOIN LATERAL (SELECT * FROM memory_fact x WHERE x.tenant_id = e.tenant_id AND x.id = e.fact_id OFFSET 0) f ON true
   LEFT JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = f.tenant_id AND x.id = f.payload_id OFFSET 0) p ON true
@@ -530,7 +535,9 @@ WHERE e.tenant_id = %(tenant)s::uuid AND {which} AND (e.fact_id IS NULL OR f.id 
 ORDER BY e.id LIMIT %(limit)s::int"""
 _STRETCHES = """
 SELECT b.fact_id, f.id, b.valid_from, b.valid_to, b.believed_from, b.believed_to, b.evidence_id, p.id, p.clear, p.sealed,
-  sk.wrapped, sk.version
+  sk.wrapped, sk.version, f.redaction_state, f.redaction_fields,
+  CASE WHEN f.redaction_state = 'applied' THEN (SELECT value_type(v.definition) FROM policies_attributeversion v
+    WHERE v.tenant_id = b.tenant_id AND v.id = f.attribute_version_id) END
 FROM (SELECT * FROM memory_belief x WHERE x.tenant_id = %(tenant)s::uuid AND x.key_id = %(key)s::uuid
     AND (%(known_at)s::timestamptz IS NULL
       OR (x.believed_from <= %(known_at)s::timestamptz
@@ -621,13 +628,16 @@ def lineage(actor: Actor, fact_id: UUID, *, cursor: str | None = None, limit: in
 
 
 def _evidence_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
-    quote = None
+    quote: Any = None
     if row[30] is not None:
         quote = row[31] if row[32] is None else _opened(actor.tenant, row[30], "quote", row[32], row[33], row[34])
+    if "quote" in row[24]:
+        quote = tombstone("text", ["quote"], quote)
+    value = _value(actor.tenant, row[25:30])
     return {
         "id": row[0],
         "fact": row[1],
-        "value": _value(actor.tenant, row[25:30]),
+        "value": tombstone(row[39], row[38], value) if row[37] == APPLIED else value,
         "ended": row[2],
         "valid_from": row[3],
         "valid_to": row[4],
@@ -657,10 +667,11 @@ def _evidence_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
 
 
 def _stretch_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
-    # A stretch whose fact is hidden or has ended stays as a boundary without value.
+    # A stretch whose fact is hidden or has ended stays as a boundary without value, one that was redacted with a tombstone.
+    value = _value(actor.tenant, row[7:12])
     return {
         "fact": row[1],
-        "value": _value(actor.tenant, row[7:12]),
+        "value": tombstone(row[14], row[13], value) if row[12] == APPLIED else value,
         "state": "ended" if row[0] is None else "held" if row[1] is not None else "withheld",
         "valid_from": row[2],
         "valid_to": row[3],
@@ -697,6 +708,8 @@ def episode(actor: Actor, episode_id: UUID) -> dict[str, Any]:
     content = row[18]
     if row[19] is not None:
         content = _opened(actor.tenant, row[17], "episode", row[19], row[20], row[21])
+    if row[14] == APPLIED and content is None:
+        content = tombstone("text", row[15])
     facts_found = [each[0] for each in fetch(_FACTS_OF_EPISODE, [actor.tenant, episode_id])]
     return {
         "id": row[0],
@@ -725,7 +738,9 @@ def episode(actor: Actor, episode_id: UUID) -> dict[str, Any]:
 _CANDIDATES = """
 SELECT c.id, c.act, c.state, c.reasons, c.rule, c.confirm_by, c.is_end, c.occurrences, c.created_at, c.decided_at,
   c.decision_reason, c.evidence_id, c.sensitivity, c.basis, c.expires_at, c.target_id, a.name, p.id, p.clear, p.sealed,
-  sk.wrapped, sk.version, sp.id, sp.sealed, ssk.wrapped, ssk.version
+  sk.wrapped, sk.version, sp.id, sp.sealed, ssk.wrapped, ssk.version,
+  c.redaction_state, c.redaction_fields, CASE WHEN c.redaction_state = 'applied' THEN (SELECT value_type(v.definition)
+    FROM policies_attributeversion v WHERE v.tenant_id = c.tenant_id AND v.id = c.attribute_version_id) END
 FROM memory_candidate c
   LEFT JOIN LATERAL (SELECT * FROM policies_attribute x WHERE x.tenant_id = c.tenant_id AND x.id = c.attribute_id OFFSET 0) a ON true
   CROSS JOIN LATERAL (SELECT * FROM memory_subject x WHERE x.tenant_id = c.tenant_id AND x.id = c.subject_id OFFSET 0) s
@@ -774,7 +789,9 @@ def candidate(actor: Actor, candidate_id: UUID) -> dict[str, Any]:
 
 def _candidate_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
     attribute, value = row[16], _value(actor.tenant, row[17:22], "candidate")
-    if attribute is None and value is not None:
+    if row[26] == APPLIED and row[27]:
+        value = tombstone(row[28], row[27], value)
+    elif attribute is None and value is not None:
         # Nobody has defined the attribute: its name was said, and is kept as what was said is.
         attribute, value = value["attribute"], value["value"]
     return {
@@ -796,6 +813,7 @@ def _candidate_json(actor: Actor, row: Sequence[Any]) -> dict[str, Any]:
         "evidence": row[11],
         "sensitivity": Sensitivity(row[12]).label,
         "retention": {"basis": row[13], "expires_at": row[14]},
+        "redaction": {"state": row[26], "fields": row[27]},
     }
 
 

@@ -1,5 +1,6 @@
 """How long memory lasts and how it ends. No row holds content."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from simple_history.models import HistoricalRecords
 
@@ -214,3 +215,50 @@ class TallyState(Named):
 
     class Meta:
         db_table = "retention_tallystate"
+
+
+class RedactionRequest(Named):
+    """A proposal to take content out, from the moment at which it hides it. Decided once, by somebody else.
+
+    The database fills who asked and who decided, and when.
+    """
+
+    tenant = Link(Tenant)
+    state = models.TextField(default="required")
+    #: A code of a closed list (`redaction.REASONS`).
+    reason = models.TextField()
+    requester_kind = models.TextField()
+    requested_by = models.UUIDField()
+    requested_at = models.DateTimeField()
+    #: The redaction by which its fact lost its last quote.
+    cause = Link("self", null=True)
+    decided_by = models.UUIDField(null=True)
+    decided_at = models.DateTimeField(null=True)
+    decision_reason = models.TextField(null=True)
+    #: Of what was shown to whoever applied it: of ids and codes.
+    digest = models.BinaryField(null=True)
+    counts = models.JSONField(default=dict)
+    run_id = models.UUIDField(null=True)
+    certificate_id = models.UUIDField(null=True)
+
+    class Meta:
+        db_table = "retention_redactionrequest"
+
+
+class RedactionItem(Named):
+    """One record of a proposal: picked, with what to take out of it and what to leave; or one that goes along with those."""
+
+    tenant = Link(Tenant)
+    request = Link(RedactionRequest)
+    kind = models.TextField()
+    target_id = models.UUIDField()
+    payload_id = models.UUIDField(null=True)
+    picked = models.BooleanField()
+    strategy = models.TextField(default="null")
+    #: Paths that the attribute's schema declares.
+    fields = ArrayField(models.TextField(), default=list)
+    #: Of an episode's text: first character and after the last, in turn.
+    spans = ArrayField(models.IntegerField(), default=list)
+
+    class Meta:
+        db_table = "retention_redactionitem"

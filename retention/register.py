@@ -224,6 +224,14 @@ _MODELS: dict[str, Fields] = {
         content_free="tenant kind state received_at due_at extended_at extended_to extension_reason identity identity_method"
         " identity_at repeats refusal_ground outcome led_to_kind lodged_by_kind lodged_at closed_at",
     ),
+    "retention.RedactionRequest": _fields(
+        pseudonymous="id requested_by decided_by digest",
+        content_free="tenant state reason requester_kind requested_at cause decided_at decision_reason counts run_id"
+        " certificate_id",
+    ),
+    "retention.RedactionItem": _fields(
+        pseudonymous="id request target_id payload_id", content_free="tenant kind picked strategy fields spans"
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -370,6 +378,13 @@ REASONS = MappingProxyType(
         "retention.SubjectRequest.outcome": "a word of a closed list",
         "retention.SubjectRequest.led_to_kind": "a word of a closed list",
         "retention.SubjectRequest.lodged_by_kind": "a word of a closed list",
+        "retention.RedactionRequest.reason": "a code of a closed list",
+        "retention.RedactionRequest.requester_kind": "a word of a closed list",
+        "retention.RedactionRequest.decision_reason": "a code, of the shape that a check allows",
+        "retention.RedactionRequest.digest": "of ids, codes and counts",
+        "retention.RedactionRequest.counts": "numbers, by a check",
+        "retention.RedactionItem.strategy": "a word of a closed list",
+        "retention.RedactionItem.fields": "paths that the attribute's published schema declares; no other is taken",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

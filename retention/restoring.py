@@ -25,7 +25,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from memory import consent, suppression
-from retention import endings_log, matters, rotation
+from retention import endings_log, matters, redaction, rotation
 from retention.backups import DUMP, BackupProblem, Manifest, manifest_of, needed, refuse_bound, run
 from retention.endings_log import Entry, Kind
 from tenants.actors import Actor, ActorKind
@@ -111,7 +111,13 @@ def _left_to_people(tenant: UUID, entry: Entry, _: Undone) -> bool:
     return False
 
 
+def _redact(tenant: UUID, entry: Entry, _: Undone) -> bool:
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        return redaction.end_again(tenant, entry.record["records"], now=entry.at)
+
+
 APPLIERS: Mapping[Kind, Applier] = {
+    Kind.REDACTION: _redact,
     Kind.CONSENT_WITHDRAWN: _withdraw,
     Kind.SUPPRESSION: _suppress,
     Kind.SUPPRESSION_LIFTED: _left_to_people,

@@ -41,6 +41,15 @@ class Redaction(Answer):
     fields: list[str]
 
 
+class Tombstone(Answer):
+    """What stands where redacted content stood. It is told by `redaction.state`, not by its shape alone."""
+
+    redacted: Literal[True]
+    type: Annotated[str, Field(description="Of what type it was: the format or type of its schema, `text`, or `any`.")]
+    fields: Annotated[list[str], Field(description="What was taken out: `value`, `value.street`, `content`, `quote`.")]
+    left: Annotated[Any, Field(description="What the strategy left of the whole; null for nothing.")]
+
+
 class FactProvenance(Answer):
     """Where the stretch's deciding evidence comes from."""
 
@@ -57,7 +66,7 @@ class FactProvenance(Answer):
 
 
 class FactAnswer(Answer):
-    """A fact over the stretch that was asked about. `value` is null where its content was redacted."""
+    """A fact over the stretch that was asked about. `value` is a `Tombstone` where `redaction.state` is `applied`."""
 
     id: UUID
     subject: str | None
@@ -282,11 +291,11 @@ class EvidenceProvenance(FactProvenance):
     """Where one saying comes from."""
 
     extractor: str | None
-    quote: str | None
+    quote: str | Tombstone | None
 
 
 class EvidenceAnswer(Answer):
-    """One saying, as it was said; only its retraction may have been added."""
+    """One saying, as it was said; only its retraction may have been added, and content taken out."""
 
     id: UUID
     fact: UUID | None
@@ -413,7 +422,10 @@ class EpisodeAnswer(Answer):
     id: UUID
     kind: Literal["message", "tool_result", "event"]
     role: Literal["user", "assistant", "system", "tool"] | None
-    content: str | None
+    content: Annotated[
+        str | Tombstone | None,
+        Field(description="A tombstone where all was redacted; of parts a mark stands in the text."),
+    ]
     session_id: str
     turn_id: str
     tool_call_id: str | None
@@ -456,6 +468,7 @@ class CandidateAnswer(Answer):
     evidence: UUID | None
     sensitivity: ClassName
     retention: Kept
+    redaction: Redaction
 
 
 class CandidateRead(CandidateAnswer):

@@ -49,8 +49,9 @@ from policies.definitions import definition, load_definitions
 from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
-from retention import certificates, holds, matters, requests, rotation, runs
+from retention import certificates, holds, matters, redaction, requests, rotation, runs
 from retention.models import Hold, Matter, RefusedEnding
+from retention.strategies import Strategy
 from tenants import audit
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.authentication import authenticate
@@ -949,6 +950,39 @@ def choose_between_tenants(world: World) -> None:
     assert client.get("/admin/tenants/agent/").status_code == 200
 
 
+def redact_and_refuse(world: World) -> None:
+    """A redaction is proposed and refused, another applied by somebody else; what it says of it stands in every row."""
+    reviewer, officer = world.here.person(MemberRole.REVIEWER), world.here.person(MemberRole.PRIVACY_OFFICER)
+    subject = named()
+    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+            "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "deadline is 2026-07-15"}
+    said = write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))[0]
+    picks = [
+        redaction.Pick(kind=redaction.Kind.FACT, target=said.fact, strategy=Strategy.GENERALISE),
+        redaction.Pick(kind=redaction.Kind.EPISODE, target=kept.id, spans=((4, 12),)),
+    ]
+
+    @contextmanager
+    def acting(person: Person) -> Iterator[Actor]:
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=person.actor.id):
+            yield person.actor
+
+    for refused in (True, False):
+        with acting(reviewer) as who:
+            asked = redaction.propose(who, picks, reason="other", now=datetime.now(UTC))
+        with acting(officer) as who:
+            shown = redaction.examine(who, asked.id).digest
+            if refused:
+                redaction.refuse(who, asked.id, reason="other", now=datetime.now(UTC))
+            else:
+                redaction.apply(who, asked.id, shown=shown, reason="checked", now=datetime.now(UTC))
+    with reading(world):
+        assert recall.fact(world.agent.actor, said.fact)["value"]["left"] == "2026"
+
+
 def hold_and_release(world: World) -> None:
     """A hold is placed on each kind of target, stops an ending, is counted, and is released by two persons."""
     first, second = (world.here.person(MemberRole.PRIVACY_OFFICER) for _ in range(2))
@@ -1038,7 +1072,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
         propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
-        record_a_refusal, foresee, hold_and_release,
+        record_a_refusal, foresee, hold_and_release, redact_and_refuse,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
