@@ -2,9 +2,11 @@
 
 from django.urls import path
 
-from retention.api import holds
+from retention.api import holds, requests
 
 urlpatterns = [
+    path("subject-requests/", requests.SubjectRequests.as_view(), name="subject_requests"),
+    path("subject-requests/<str:id>/", requests.SubjectRequestById.as_view(), name="subject_request"),
     path("matters/", holds.Matters.as_view(), name="matters"),
     path("matters/<str:id>/", holds.MatterById.as_view(), name="matter"),
     path("matters/<str:id>/close/", holds.CloseMatter.as_view(), name="close_matter"),

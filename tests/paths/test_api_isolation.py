@@ -21,11 +21,21 @@ BY_ID = [
     ("GET", "/candidates/{candidate}/", None),
     ("GET", "/episodes/{episode}/", None),
     ("POST", "/consents/{consent}/withdraw/", {}),
+    ("GET", "/subject-requests/{asked}/", None),
     ("GET", "/matters/{matter}/", None),
     ("GET", "/holds/{hold}/", None),
     ("GET", "/holds/{hold}/refused/", None),
 ]
-READS = ["/facts/", "/profile/", "/candidates/", "/attributes/", "/matters/", "/holds/", "/whoami/"]
+READS = [
+    "/facts/",
+    "/profile/",
+    "/candidates/",
+    "/attributes/",
+    "/matters/",
+    "/holds/",
+    "/subject-requests/",
+    "/whoami/",
+]
 WRITES: list[tuple[str, str, Any]] = [
     ("POST", "/facts/", saying(value="Rome")),
     ("POST", "/facts/batch/", {"items": [saying(value="Rome")]}),
@@ -33,6 +43,7 @@ WRITES: list[tuple[str, str, Any]] = [
     ("PUT", "/subjects/", {"key": "mira"}),
     ("POST", "/consents/", {"subject": "mira", "ref": "c"}),
     ("POST", "/policies/explain/", {"fact": saying(value="Rome")}),
+    ("POST", "/subject-requests/", {"kind": "access", "subject": "mira"}),
     ("POST", "/matters/", {"reference": "case-1", "reason": "audit"}),
     ("POST", "/holds/", {"matter": str(UUID(int=1)), "scopes": [{"session_id": "s"}]}),
 ]
@@ -52,6 +63,8 @@ def written(ledger: Ledger) -> dict[str, str]:
         "candidate": ledger.said("mira", "iban", "x", status=202)["candidate"],
         "episode": ledger.post("/episodes/", episode()).json()["id"],
         "consent": "consent-of-this-tenant",
+        "session": "session-of-this-tenant",
+        "asked": ledger.post("/subject-requests/", {"kind": "access", "subject": "mira"}).json()["id"],
     }
 
 
@@ -64,7 +77,7 @@ def test_c052_c121_another_tenants_id_looks_like_a_missing_and_a_malformed_one(
     ledger: Ledger, foreign: Ledger, method: str, path: str, body: Any
 ) -> None:
     theirs = written(foreign)
-    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold")
+    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold", "asked")
     wanted = [path.format(**theirs)]
     wanted += [path.format(**dict.fromkeys(names, text)) for text in (str(uuid4()), "x", "0", CANARY, "%00", "a%2Fb")]
     wanted += [path.format(**dict.fromkeys(names, str(uuid4()).replace("-", "")))]
