@@ -8,6 +8,7 @@ is not there, and is told as far as it is known.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,13 +20,13 @@ from uuid import UUID
 
 import psycopg
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from memory import consent, suppression
-from retention import endings_log, matters, redaction, rotation
+from memory import consent, erasure, rows, suppression
+from retention import endings_log, holds, matters, redaction, rotation
 from retention.backups import DUMP, BackupProblem, Manifest, manifest_of, needed, refuse_bound, run
 from retention.endings_log import Entry, Kind
 from tenants.actors import Actor, ActorKind
@@ -38,6 +39,13 @@ from tenants.verification import Head, chains, checkpoints, export_heads
 
 #: The application's login; nobody else reaches a tenant's row but who bypasses row-level security.
 _APP = "muniment_app"
+
+
+_CHUNK = 1_000
+_UNREADABLE = """
+SELECT p.id FROM memory_payload p JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
+WHERE p.tenant_id = %s::uuid AND p.ended_at IS NULL AND NOT k.version = ANY (%s::int[]) LIMIT %s
+"""
 
 
 @dataclass(slots=True)
@@ -170,6 +178,7 @@ def restore(folder: Path, *, url: str) -> Restored:
                 _at(session, step := "told")
             for tenant, (line, _) in manifest.endings.items():
                 _end_again(session, tenant, line)
+                _end_unreadable(tenant)
         _count(session, manifest, restored)
         _open(session)
     return restored
@@ -333,6 +342,22 @@ def _end_again(session: psycopg.Connection[Any], tenant: UUID, after: int) -> No
             "INSERT INTO restore_under_way.applied VALUES (%s, %s, %s, %s)",
             [tenant, entry.number, entry.kind.value, was_there],
         )
+
+
+def _end_unreadable(tenant: UUID) -> None:
+    """End what is sealed by a data key that no living version wraps: nobody reads it again, and it must not be tried.
+
+    What a hold covers stays as it is.
+    """
+    versions = provider().versions(tenant)
+    with contextlib.suppress(DatabaseError):
+        while True:
+            with tenant_transaction(Role.WORKER, tenant=tenant):
+                holds.share(tenant)
+                found = [row[0] for row in rows.fetch(_UNREADABLE, [tenant, versions, _CHUNK])]
+                erasure.erase_payloads(tenant, found)
+            if len(found) < _CHUNK:
+                return
 
 
 def _count(session: psycopg.Connection[Any], manifest: Manifest, restored: Restored) -> None:

@@ -28,6 +28,8 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connection
 from memory import indexing, rows
 from memory.endings import worker
 from memory.rounds import each_tenant
+from retention import certificates, runs
+from retention.runs import Run
 from tenants.actors import Actor
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash
@@ -76,6 +78,15 @@ _SHUT_OUT = "SELECT pg_advisory_xact_lock(hashtextextended('muniment.keys.' || %
 _RETIRED = "UPDATE tenants_tenant t SET oldest_key_version = %s WHERE t.id = %s::uuid"
 _DESTROYED = "UPDATE tenants_tenant t SET destroyed_key_version = %s WHERE t.id = %s::uuid"
 _ALL = "SELECT k.id, k.wrapped, k.version FROM tenants_subjectkey k WHERE k.tenant_id = %s::uuid AND k.id > %s::uuid ORDER BY k.id LIMIT %s"
+# Certificates that say of a data key that it is out of reach once the version that wrapped it is destroyed.
+_PENDING = """
+SELECT c.id, (c.document->'body'->'key'->>'version')::int FROM retention_certificate c
+WHERE c.tenant_id = %s::uuid AND c.document->'body'->'key'->>'state' = 'pending_rotation'
+  AND (c.document->'body'->'key'->>'version')::int <= %s::int
+  AND NOT EXISTS (SELECT FROM retention_certificate n
+    WHERE n.tenant_id = c.tenant_id AND n.follows_id = c.id AND n.kind = 'rotation')
+ORDER BY c.id
+"""
 _BEGUN_AT = """
 SELECT coalesce(max(e.at), (SELECT t.created_at FROM tenants_tenant t WHERE t.id = %s::uuid)) FROM tenants_auditevent e
 WHERE e.action = %s AND e.target_id = %s::uuid
@@ -149,6 +160,12 @@ def is_open(tenant: UUID) -> bool:
     return len(versions) > 1 or int(oldest) < versions[-1] or int(destroyed) < versions[-1] - 1
 
 
+def pending(tenant: UUID) -> int:
+    """Return how many certificates wait for a rotation of the tenant's key. Opens its own transaction."""
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        return len(rows.fetch(_PENDING, [tenant, 2**31 - 1]))
+
+
 def begun_at(tenant: UUID) -> datetime:
     """Return when the tenant's key was rotated last, or made. Opens its own transaction."""
     with tenant_transaction(Role.WORKER, tenant=tenant):
@@ -164,11 +181,20 @@ def checks() -> Iterator[Check]:
         half = sum(is_open(tenant) for tenant in tenants)
     except KeyUnavailable:
         return  # said by the check of keys
+    waiting = sum(pending(tenant) for tenant in tenants)
+    found = [
+        each
+        for each in (
+            f"under way, or cut off, in {half} of {len(tenants)} tenants" if half else "",
+            f"{waiting} erasures are not out of reach of backups before one" if waiting else "",
+        )
+        if each
+    ]
     yield Check(
         "key rotation",
-        None if half else True,
-        f"under way, or cut off, in {half} of {len(tenants)} tenants" if half else "none is under way",
-        "beat goes on with it; or run `manage.py rotate_keys` for the tenant",
+        None if found else True,
+        "; ".join(found) or "none is under way, and none is waited for",
+        "beat goes on with what was cut off; `manage.py rotate_keys TENANT` rotates, see Keys in docs/runbook.md",
     )
 
 
@@ -214,13 +240,18 @@ def _finish(actor: Actor, until: float) -> Rotation:
     tenant = actor.tenant
     version = provider().versions(tenant)[-1]
     made = Rotation(version)
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        run, _ = runs.begin(actor, "rotation", target_kind="tenant", target_id=tenant, now=_now())
+        run = runs.advance(tenant, run, step="wait")
     # Who asked the provider before there was this version may have wrapped by the one before, and not stored it yet.
     if not _are_over(_clock(), until):
         return replace(made, waits_for="transactions")
     while True:
-        rewrapped, all_of_them = _rewrap(tenant, version, until)
+        rewrapped, all_of_them = _rewrap(tenant, run, version, until)
         made = replace(made, rewrapped=made.rewrapped + rewrapped)
         reindexed, is_made = _reindex(tenant, version, until)
+        with tenant_transaction(Role.WORKER, tenant=tenant):
+            run = runs.advance(tenant, _again(tenant, run), step="retire", counts={"reindexed": reindexed})
         made = replace(made, reindexed=made.reindexed + reindexed)
         if not (all_of_them and is_made):
             return replace(made, waits_for="time")
@@ -232,7 +263,18 @@ def _finish(actor: Actor, until: float) -> Rotation:
     retired = _clock()
     if not _are_over(retired, until, grace=GRACE):
         return replace(made, waits_for="transactions")
-    return replace(made, destroyed=_destroy(actor, version))
+    return replace(made, destroyed=_destroy(actor, run, version))
+
+
+def _again(tenant: UUID, run: Run) -> Run:
+    found = runs.find(tenant, run.id)
+    assert found is not None
+    return found
+
+
+def _now() -> datetime:
+    now: datetime = rows.fetch("SELECT clock_timestamp()", [])[0][0]
+    return now
 
 
 def _clock() -> datetime:
@@ -255,7 +297,7 @@ def _are_over(moment: datetime, until: float, *, grace: timedelta = timedelta())
         time.sleep(_POLL_SECONDS)
 
 
-def _rewrap(tenant: UUID, version: int, until: float) -> tuple[int, bool]:
+def _rewrap(tenant: UUID, run: Run, version: int, until: float) -> tuple[int, bool]:
     """Wrap anew what older versions wrap; return how many data keys, and whether none is left."""
     total = 0
     while time.monotonic() < until:
@@ -265,6 +307,7 @@ def _rewrap(tenant: UUID, version: int, until: float) -> tuple[int, bool]:
                 anew = [_anew(tenant, bytes(wrapped), old, version) for _, wrapped, old in found]
                 keys = [row[0] for row in found]
                 rows.execute(_REWRAPPED, [keys, [each for each, _ in anew], [number for _, number in anew], tenant])
+                run = runs.advance(tenant, run, step="rewrap", counts={"rewrapped": len(found)})
             elif not rows.fetch(_LEFT, [tenant, version])[0][0]:
                 return total, True
         total += len(found)
@@ -319,7 +362,7 @@ def _retire(tenant: UUID, version: int) -> bool:
     return True
 
 
-def _destroy(actor: Actor, version: int) -> tuple[int, ...]:
+def _destroy(actor: Actor, run: Run, version: int) -> tuple[int, ...]:
     tenant = actor.tenant
     for old in provider().versions(tenant):
         if old < version:
@@ -341,6 +384,19 @@ def _destroy(actor: Actor, version: int) -> tuple[int, ...]:
                     for old in destroyed
                 ]
             )
+        now = _now()
+        pending = rows.fetch(_PENDING, [tenant, version - 1])
+        for certificate, wrapped_by in pending:
+            # What the earlier one said to be pending is true from here on.
+            body = {"key": {"state": "destroyed", "version": wrapped_by, "destroyed_through": version - 1}, "at": now}
+            certificates.issue(actor, "rotation", run, body, now, follows=certificate)
+        run = runs.advance(
+            tenant,
+            _again(tenant, run),
+            step="destroy",
+            counts={"destroyed": len(destroyed), "certificates": len(pending)},
+        )
+        runs.finish(actor, run)
     return destroyed
 
 

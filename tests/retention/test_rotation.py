@@ -14,7 +14,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from memory import recall, rows
-from retention import rotation
+from retention import certificates, rotation
 from tenants.actors import Actor, ActorKind
 from tenants.errors import Clash
 from tenants.isolation import Role, tenant_transaction
@@ -174,6 +174,28 @@ def test_writers_and_readers_beside_rotations_never_fail(tenant: Any, agent: Any
     assert provider().versions(tenant.id) == [4]
 
 
+def test_pending_rotation_becomes_true_by_a_further_certificate(tenant: Any, agent: Any) -> None:
+    publish(tenant)
+    say(agent, value="Oslo")
+    with tenant_transaction(Role.WORKER, tenant=tenant.id):
+        body = {"key": {"state": "pending_rotation", "version": 1}}
+        first = certificates.issue(operator(tenant), "erasure", None, body, datetime.now(UTC))
+    assert rotation.pending(tenant.id) == 1
+    rotation.rotate(operator(tenant))
+    assert rotation.pending(tenant.id) == 0
+    with tenant_transaction(Role.WORKER, tenant=tenant.id):
+        found = rows.fetch("SELECT id FROM retention_certificate WHERE follows_id = %s::uuid", [first.id])
+        further = certificates.find(tenant.id, found[0][0])
+        ended = rows.fetch("SELECT state, step, counts::text FROM retention_run WHERE kind = 'rotation'", [])
+    assert further.document["body"]["key"] == {"state": "destroyed", "version": 1, "destroyed_through": 1}
+    assert certificates.verify(certificates.export(further), provider().public_key_pem()).sound
+    assert [row[:2] for row in ended] == [("done", "destroy")]
+    # Once told it is told; what ends later waits for the next.
+    rotation.rotate(operator(tenant))
+    with tenant_transaction(Role.WORKER, tenant=tenant.id):
+        assert rows.fetch("SELECT count(*) FROM retention_certificate", []) == [(2,)]
+
+
 def test_one_process_at_a_time_rotates(tenant: Any, database: Any) -> None:
     with psycopg.connect(database.app, autocommit=True) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended('muniment.rotation.' || %s::text, 0))", [tenant.id])
@@ -201,7 +223,7 @@ _KILLED = """
 import os, django
 django.setup()
 from uuid import UUID
-from retention import rotation
+from retention import certificates, rotation
 from tenants.actors import Actor, ActorKind
 module, _, name = os.environ["BEFORE"].rpartition(":")
 def killed(*args, **more):
@@ -232,6 +254,7 @@ rotation.rotate(Actor(kind=ActorKind.OPERATOR, id=UUID(int=0), tenant=UUID(os.en
         ("rotation:_destroy", 1),
         ("provider:delete_version", 1),
         ("rotation:append", 2),
+        ("rotation:_again", 2),
     ],
 )
 def test_killed_in_any_step_it_is_finished_once(tenant: Any, agent: Any, before: str, call: int) -> None:
