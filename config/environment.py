@@ -45,6 +45,7 @@ class Environment(BaseSettings):
     secure_cookies: bool = False
     trusted_origins: str = ""
     require_mfa: bool = False
+    reveals_a_day: int = Field(default=30, ge=0, le=1000)
     names_model: str = ""
     #: The zone in whose calendar days count where the law counts days.
     calendar_zone: str = "UTC"

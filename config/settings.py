@@ -102,6 +102,8 @@ DOCTOR_CHECKS = ["retention.endings_log.checks", "retention.rotation.checks"]
 #: After how long beat rotates tenants' keys; None: it only goes on with rotations that were cut off.
 ROTATE_KEYS_EVERY = timedelta(days=ENVIRONMENT.rotate_keys_days) or None
 SEARCH_LANGUAGE = ENVIRONMENT.search_language
+#: How often a day (of UTC) one person may have shown what is masked for them.
+REVEALS_A_DAY = ENVIRONMENT.reveals_a_day
 # Which model reads episodes where the tenant's policy lets it; None: none does.
 MODEL_EXTRACTOR = ENVIRONMENT.extractor()
 #: Who tells the pages of attributes what is stored of one: `policies` knows of no memory.

@@ -7,6 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from config.operations import healthz, metrics, readyz
+from retention.desk import pages as desk
 from tenants import access, second_factor
 from tenants.pages import change_password, choose_tenant, sign_out
 
@@ -25,6 +26,7 @@ urlpatterns = [
     path("admin/tenant/", choose_tenant, name="choose_tenant"),
     path("admin/", include(second_factor.urlpatterns)),
     path("admin/tenants/", include(access.urls())),
+    path("admin/desk/", include(desk.urls())),
     path("admin/logout/", sign_out),
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),

@@ -37,6 +37,7 @@ from memory.models import (
     Subject,
 )
 from memory.outcomes import Denied
+from policies import wording
 from policies.admin import DRAFTERS
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
@@ -386,24 +387,6 @@ class BeliefAdmin(MetadataAdmin):
     )
 
 
-#: Why a proposal waits, in plain words; a reason of the tenant's own policy is shown as it is.
-_REASONS = {
-    "confirmation_required": "This attribute is always confirmed by a person.",
-    "inferred": "It was inferred, and this attribute is confirmed when it is inferred.",
-    "conflict_of_equals": "Another value starts at the same instant and weighs the same.",
-    "conflict_for_review": "Another value starts at the same instant; conflicts of this attribute go to a person.",
-    "confirmed_by_a_person": "It would take back what a person confirmed.",
-    "class_raised": "Detection raised its class.",
-    "quarantined": "What is said, or the episode that it is drawn from, speaks to the agent.",
-    "weak_signal": "The agent was less than half sure.",
-    "unknown_attribute": "Nobody has defined an attribute of the name that it gives.",
-    "inferred_restricted": "It was inferred, and it is of the class restricted.",
-}
-#: Why a person decides as they do, by whether they confirm.
-DECISIONS = {
-    "confirm": words("evidence_supports", "subject_confirmed", "other"),
-    "reject": words("recorded_wrongly", "duplicate", "source_withdrawn", "not_to_be_kept", "other"),
-}
 _SAYINGS_SHOWN = 20
 
 
@@ -452,7 +435,7 @@ class CandidateAdmin(PageAdmin):
         self._require_reviewer(request)
         candidate = self.get_object(request, object_id)
         decision, reason = request.POST.get("decision", ""), request.POST.get("reason", "")
-        if reason not in DECISIONS.get(decision, {}):
+        if reason not in wording.DECIDING.get(decision, {}):
             return self.page(request, candidate, problem="A decision needs a reason that goes with it.", status=400)
         if not _may_decide(request, candidate):
             raise PermissionDenied
@@ -527,7 +510,7 @@ class CandidateAdmin(PageAdmin):
             "title": str(candidate),
             "candidate": candidate,
             "level": level,
-            "reasons": [_REASONS.get(reason, reason) for reason in candidate.reasons],
+            "reasons": [wording.asked(reason) for reason in candidate.reasons],
             "provenance": provenance,
             "first": sayings[0] if sayings else None,
             "value": after,
@@ -551,7 +534,7 @@ class CandidateAdmin(PageAdmin):
             "reviewer": standing(request).is_one_of(MemberRole.REVIEWER),
             "may_decide": _may_decide(request, candidate),
             "too_high": candidate.sensitivity > Sensitivity.PERSONAL,
-            "decisions": DECISIONS,
+            "decisions": wording.DECIDING,
         }
         return TemplateResponse(request, "admin/memory/candidate.html", context, status=status)
 
@@ -573,6 +556,7 @@ _DENIED = {
     "consent_withdrawn": "The consent was withdrawn since: it cannot be confirmed.",
     "attribute_not_defined": "Nobody has put an attribute of that name in force yet. It can be confirmed once somebody has.",
     "rejected": "The policy gives content of the class of that attribute no life on this basis: it can only be rejected.",
+    "changed_since": "It changed since you looked. Look again.",
 }
 
 

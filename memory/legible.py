@@ -5,10 +5,14 @@ Pure. Nothing is removed: a character that would not show, or would turn the lin
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
+from policies.detection import detect
 from policies.detection.hostile import hidden
+from policies.detection.known import Known
+from policies.detection.spans import Group
 
 #: Categories of characters that do not show by themselves: controls, formats (bidi, joiners, tags), separators, unassigned.
 _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
@@ -19,13 +23,14 @@ class Piece:
     """A run of text.
 
     `quoted`: part of the evidence; `unseen`: the name of one character that would not show; `changed`: it stands on one
-    side of a comparison only.
+    side of a comparison only; `masked`: the name of what stands here and is not shown.
     """
 
     text: str
     quoted: bool
     unseen: bool
     changed: bool = False
+    masked: bool = False
 
 
 def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
@@ -49,6 +54,44 @@ def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
             found.append(Piece(f"U+{ord(letter):04X}", quoted, True))
         if run:
             found.append(Piece(run, quoted, False))
+    if end < len(text):
+        found.append(Piece(" …", False, False))
+    return found
+
+
+#: What names a person, or opens something: not needed to judge a quote that stands beside it.
+_VEILED = frozenset({Group.IDENTIFIER, Group.KNOWN, Group.CREDENTIAL, Group.NAME})
+#: What a mask says stands there.
+_NAMED = {
+    "EMAIL_ADDRESS": "EMAIL",
+    "PHONE_NUMBER": "PHONE",
+    "CREDIT_CARD": "CARD",
+    "IBAN_CODE": "IBAN",
+    "IP_ADDRESS": "IP",
+}
+
+
+def veiled(text: str, quote: str = "", *, names: Sequence[str] = (), around: int = 1_500) -> list[Piece]:
+    """Cut `text` into pieces with the first `quote` in it in clear, and what names a person beside it masked by its type.
+
+    `names` are what its subject is called. Where there is no quote, all of it is beside.
+    """
+    at = text.find(quote) if quote else -1
+    first, last = (at, at + len(quote)) if at >= 0 else (0, 0)
+    begin, end = max(0, first - around), min(len(text), last + around)
+    known = Known(tuple(names))
+    found: list[Piece] = [Piece("… ", False, False)] if begin else []
+    for start, stop in ((begin, first), (last, end)):
+        if start == last and at >= 0:
+            found += [replace(piece, quoted=True) for piece in pieces(quote, around=len(quote))]
+        side, at_side = text[start:stop], 0
+        for each in detect(side, known=known):
+            if each.group not in _VEILED or each.start < at_side:
+                continue
+            found += pieces(side[at_side : each.start], around=stop)
+            found.append(Piece(_NAMED.get(each.type, each.type), False, False, masked=True))
+            at_side = each.end
+        found += pieces(side[at_side:], around=stop)
     if end < len(text):
         found.append(Piece(" …", False, False))
     return found

@@ -251,6 +251,8 @@ class Candidate(Governed):
     writer_id = models.UUIDField()
     occurrences = models.IntegerField(default=1)
     created_at = models.DateTimeField()
+    #: Kept by the database: three days after it was asked, or when it lapses, whichever is earlier.
+    due_at = models.DateTimeField(null=True, editable=False)
     decided_at = models.DateTimeField(null=True)
     decided_by = models.UUIDField(null=True)
     decision_reason = models.TextField(null=True)

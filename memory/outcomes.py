@@ -182,6 +182,21 @@ def from_json(data: dict[str, Any]) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What a person saw of a proposal when they decided: how often it was said, and which act on its key was the last."""
+
+    occurrences: int
+    act_no: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """The value that a person puts in the place of the proposed one."""
+
+    value: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """What identifies a request that may come twice: the agent's key, the route and the body as sent."""
 

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from memory import acts, factkeys, rows, sayings, subjects, suppression
+from memory import acts, detecting, factkeys, rows, sayings, subjects, suppression
 from memory.acts import CONFIRMED_BY_A_PERSON, Course
 from memory.ledger import KeyState
-from memory.outcomes import Asked, Outcome, Refusal, Written
+from memory.outcomes import Asked, Instead, Outcome, Refusal, Seen, Written
 from memory.rows import CandidateRow, CandidateSayingRow
 from memory.sayings import Prepared
 from memory.subjects import SubjectState, payload_context
@@ -440,14 +440,33 @@ WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND (c.expires_at IS NULL OR c.
 _LOCK_CONSENTS = """
 SELECT id FROM policies_consent WHERE tenant_id = %s::uuid AND id = ANY(%s::uuid[]) ORDER BY id FOR KEY SHARE
 """
-_DECIDED = """
-SELECT c.id FROM memory_candidate c
-WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND c.state NOT IN ('asked', 'buffered')
+_STILL_WAITS = """
+SELECT c.occurrences FROM memory_candidate c
+WHERE c.tenant_id = %s::uuid AND c.id = %s::uuid AND c.state IN ('asked', 'buffered')
 """
 
 
-def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> Outcome:
-    """Confirm or reject a proposal in a person's name. Raises `Missing` for no such candidate, and `Refusal`."""
+def _check_waits(found: Sequence[tuple[Any, ...]], seen: Seen | None, key: KeyState | None) -> None:
+    """Refuse what was decided already, and what is no longer as it was seen."""
+    if not found:
+        raise Refusal("already_decided", status=409)
+    if seen is not None and seen != Seen(found[0][0], 0 if key is None else key.act_no):
+        raise Refusal("changed_since", status=409)
+
+
+def decide(
+    writing: Writing,
+    candidate: UUID,
+    *,
+    accept: bool,
+    reason: str,
+    seen: Seen | None = None,
+    instead: Instead | None = None,
+) -> Outcome:
+    """Confirm or reject a proposal in a person's name. Raises `Missing` for no such candidate, and `Refusal`.
+
+    With `seen` it is refused where something was said or done since; with `instead` that value is confirmed in its place.
+    """
     tenant = writing.actor.tenant
     found, told = rows.fetch_all([(_CANDIDATE, [tenant, candidate]), (_WAITING, [tenant, candidate])])
     if not found:
@@ -463,7 +482,7 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
         if not proposed.waits:
             raise Refusal("already_decided", status=409)
         if not accept:
-            return _reject_undefined(writing, candidate, about, value, reason)
+            return _reject_undefined(writing, candidate, about, value, reason, seen)
         attribute, value = _defined(writing, value)
     else:
         found_attribute = writing.catalogue.by_id.get(proposed.attribute_id)
@@ -494,9 +513,8 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
         rows.execute(_LOCK_UNDEFINED, [tenant])
     # Read under the key's lock: what joined in the meantime is decided with the rest, and of two people who decide at
     # once, one is told that it was decided.
-    decided, told = rows.fetch_all([(_DECIDED, [tenant, candidate]), (_WAITING, [tenant, candidate])])
-    if decided:
-        raise Refusal("already_decided", status=409)
+    still, told = rows.fetch_all([(_STILL_WAITS, [tenant, candidate]), (_WAITING, [tenant, candidate])])
+    _check_waits(still, seen, None if proposed.attribute_id is None else key)
     outcome: Outcome
     if not accept:
         outcome = Asked(candidate=candidate, verdict="rejected", reasons=(reason,), receipt=writing.receipt)
@@ -514,7 +532,10 @@ def decide(writing: Writing, candidate: UUID, *, accept: bool, reason: str) -> O
             sayings_told = _unsuppressed(writing, about, attribute.name, value, [Waiting(*row) for row in told])
             if proposed.attribute_id is None:
                 sayings_told = [_governed(writing, item, each) for each in sayings_told]
-            outcome = _confirm(writing, item, key, sayings_told)
+            if instead is None:
+                outcome = _confirm(writing, item, key, sayings_told)
+            else:
+                outcome = _confirm_instead(writing, item, key, sayings_told, instead)
             _close(writing, candidate, "accepted", reason, outcome.evidence)
     writing.came_to("accept" if accept else "reject")
     _note(writing, Action.CANDIDATE_DECIDED, candidate, reason, accepted=accept)
@@ -564,11 +585,12 @@ def _unsuppressed(
     return left
 
 
-def _reject_undefined(writing: Writing, candidate: UUID, about: SubjectState, sealed: str | None, reason: str) -> Asked:
+def _reject_undefined(
+    writing: Writing, candidate: UUID, about: SubjectState, sealed: str | None, reason: str, seen: Seen | None
+) -> Asked:
     tenant = writing.actor.tenant
     rows.execute(_LOCK_UNDEFINED, [tenant])
-    if rows.fetch(_DECIDED, [tenant, candidate]):
-        raise Refusal("already_decided", status=409)
+    _check_waits(rows.fetch(_STILL_WAITS, [tenant, candidate]), seen, None)
     _close(writing, candidate, "rejected", reason)
     said = json.loads(sealed or "{}")
     if "value" in said:
@@ -626,9 +648,58 @@ def _confirm(writing: Writing, item: Prepared, key: KeyState, told: Sequence[Wai
         _stand(writing, each.again(item), key, reasons=("confirmed",))
         # What a correction takes back is gone with its first saying.
         item.targets = ()
+    return _stand(writing, _in_person(writing, told[-1].again(item)), key, reasons=("confirmed",))
+
+
+def _confirm_instead(
+    writing: Writing, item: Prepared, key: KeyState, told: Sequence[Waiting], instead: Instead
+) -> Written:
+    """Let another value stand than the proposed one, as the person's own saying, from when the proposed one was said.
+
+    Its class is no lower than the proposed one's. Raises `Refusal` as a write does: for a value that is none, a credential,
+    a class without a life.
+    """
+    if item.is_end:
+        raise Refusal("nothing_to_edit", "value")
+    told = _consented(writing.actor.tenant, told)
+    if not told:
+        raise Refusal("consent_withdrawn", status=409)
+    definition = item.attribute.definition
+    try:
+        value = item.attribute.values.canonical(instead.value)
+        text = canonical_text(value)
+    except ValueRefused as refused:
+        raise Refusal(refused.code, refused.path) from None
+    detected = detecting.in_saying(
+        value,
+        None,
+        attribute=definition.name,
+        omit=definition.not_detected,
+        fields=definition.value_schema.get("properties", ()),
+    )
+    level = max(*(each.sensitivity for each in told), int(definition.sensitivity), int(detected.raises))
+    last = told[-1]
+    if level > last.sensitivity and last.expires_at is not None:
+        lifetime = writing.catalogue.policy.lifetime(Basis(last.basis), Sensitivity(level))
+        if lifetime is None:
+            raise Refusal("rejected", reasons=("no_lifetime",), rule="builtin.lifetime")
+        last = last._replace(expires_at=min(last.expires_at, lifetime.after(last.said_at)))
+    said = replace(
+        _in_person(writing, last.again(item)),
+        value=text,
+        digest=item.subject.digest(text),
+        sensitivity=level,
+        detected=detected.codes,
+    )
+    _load_whole(writing, key)
+    return _stand(writing, said, key, reasons=("confirmed",))
+
+
+def _in_person(writing: Writing, item: Prepared) -> Prepared:
+    """Return a saying as the person's own, who confirms by it."""
     actor = writing.actor
-    confirmation = replace(
-        told[-1].again(item),
+    return replace(
+        item,
         source=SourceKind.CONFIRMATION,
         confidence=None,
         quote_id=None,
@@ -637,4 +708,3 @@ def _confirm(writing: Writing, item: Prepared, key: KeyState, told: Sequence[Wai
         writer_id=actor.id,
         trust=actor.trust,
     )
-    return _stand(writing, confirmation, key, reasons=("confirmed",))

@@ -28,7 +28,7 @@ from memory import (
 from memory.admission import Cited, References
 from memory.contracts import EpisodeBody, FactBody, SubjectBody
 from memory.drawing import Draw, Drawn, Source
-from memory.outcomes import Denied, EpisodeKept, Outcome, Refusal, Repeat
+from memory.outcomes import Denied, EpisodeKept, Instead, Outcome, Refusal, Repeat, Seen
 from memory.sayings import Prepared, Target
 from memory.subjects import SubjectState
 from memory.suppression import SUPPRESSED
@@ -176,17 +176,26 @@ def _take_back(writing: Writing, item: Prepared, name: UUID, found: Sequence[Tar
     return acts.take_back(writing, key, standing, reason=reason, recorded_at=item.recorded_at)
 
 
-def decide_candidate(actor: Actor, candidate: UUID, *, accept: bool, reason: str) -> Outcome:
+def decide_candidate(
+    actor: Actor,
+    candidate: UUID,
+    *,
+    accept: bool,
+    reason: str,
+    seen: Seen | None = None,
+    instead: Instead | None = None,
+) -> Outcome:
     """Let a person confirm or reject a proposal. Confirming writes the proposed sayings and the person's own.
 
-    Raises `Forbidden("a_person_decides")` for any actor that is not a person, `Missing` for no such candidate; denied
-    with 409 where it was decided already.
+    With `instead`, that value is written in place of the proposed one, as the person's own saying alone. Raises
+    `Forbidden("a_person_decides")` for any actor that is not a person, `Missing` for no such candidate; denied with 409
+    where it was decided already, or with `changed_since` where anything was said or done since it was `seen`.
     """
     if actor.kind is not ActorKind.PERSON:
         raise Forbidden("a_person_decides")
     writing, _ = begin(actor, "candidate.decide")
     try:
-        outcome = proposals.decide(writing, candidate, accept=accept, reason=reason)
+        outcome = proposals.decide(writing, candidate, accept=accept, reason=reason, seen=seen, instead=instead)
     except Refusal as refusal:
         return refusal.denied
     return _finish(writing, [outcome])[0]

@@ -241,11 +241,16 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A candidate in clear, and what holds now. A value is None where there is none, or where it may not be shown."""
+    """A candidate in clear, and what holds now. A value is None where there is none, or where it may not be shown.
+
+    `subject` is what the subject is called; `held_sources` are what the value rests on that holds now.
+    """
 
     value: str | None
     sources: tuple[Quoted, ...]
     held: str | None
+    subject: str | None = None
+    held_sources: tuple[Quoted, ...] = ()
 
 
 #: Of the sayings that a candidate stands for, so many are shown in clear, the newest first.
@@ -267,8 +272,10 @@ def _joined(alias: str, key: str, link: str) -> str:
 
 
 _VALUE = (
-    f"SELECT {_CONTENT.format(p='p', k='k')} FROM memory_candidate s"
-    f"{_joined('p', 'k', 's.payload_id')} WHERE s.tenant_id = %s AND s.id = %s AND s.sensitivity <= %s"
+    f"SELECT {_CONTENT.format(p='p', k='k')}, {_CONTENT.format(p='n', k='nk')} FROM memory_candidate s"
+    " JOIN memory_subject u ON u.tenant_id = s.tenant_id AND u.id = s.subject_id"
+    f"{_joined('p', 'k', 's.payload_id')}{_joined('n', 'nk', 'u.payload_id')}"
+    " WHERE s.tenant_id = %s AND s.id = %s AND s.sensitivity <= %s"
     " AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())"
 )
 _SOURCES = (
@@ -277,30 +284,38 @@ _SOURCES = (
     f"{_joined('t', 'tk', 'e.payload_id')}{_joined('q', 'qk', 's.quote_id')}"
     " WHERE s.tenant_id = %s AND s.candidate_id = %s ORDER BY s.id DESC LIMIT %s"
 )
+_HELD_SOURCES = (
+    f"SELECT s.id, {_CONTENT.format(p='t', k='tk')}, {_CONTENT.format(p='q', k='qk')} FROM memory_evidence s"
+    " LEFT JOIN memory_episode e ON e.tenant_id = s.tenant_id AND e.id = s.episode_id"
+    f"{_joined('t', 'tk', 'e.payload_id')}{_joined('q', 'qk', 's.quote_id')}"
+    " WHERE s.tenant_id = %s AND s.fact_id = %s AND s.retracted_at IS NULL ORDER BY s.id DESC LIMIT %s"
+)
 
 
 _HELD_VALUE = f"SELECT {_CONTENT.format(p='p', k='k')} FROM memory_fact s{_joined('p', 'k', 's.payload_id')} WHERE s.tenant_id = %s AND s.id = %s"
 
 
-def show(actor: Actor, candidate: UUID) -> Shown | None:
+def show(actor: Actor, candidate: UUID, *, up_to: Sensitivity = Sensitivity.PERSONAL) -> Shown | None:
     """Return in clear what a decision is about, and write into the audit chain that it was shown.
 
-    Needs `Role.WRITER`. Nothing above `personal` is opened, nor what has ended or whose consent was withdrawn; None where
-    the candidate itself may not be shown. Raises `Forbidden("a_person_decides")` for any actor that is not a person.
+    Needs `Role.WRITER`. Nothing above `up_to` is opened (above `personal` only what was revealed), nor what has ended or
+    whose consent was withdrawn; None where the candidate itself may not be shown. Raises `Forbidden("a_person_decides")`
+    for any actor that is not a person.
     """
     if actor.kind is not ActorKind.PERSON:
         raise Forbidden("a_person_decides")
-    most = int(Sensitivity.PERSONAL)
-    found = fetch(_VALUE, [most, actor.tenant, candidate, most])
+    most, tenant = int(up_to), actor.tenant
+    found = fetch(_VALUE, [most, most, tenant, candidate, most])
     if not found:
         return None
-    said = _opened(actor.tenant, found[0])
-    sources = tuple(
-        Quoted(row[0], _opened(actor.tenant, row[1:7]), _opened(actor.tenant, row[7:13]))
-        for row in fetch(_SOURCES, [most, most, actor.tenant, candidate, SOURCES])
-    )
-    stands = held(actor.tenant, candidate)
-    former = None if stands is None else _opened(actor.tenant, fetch(_HELD_VALUE, [most, actor.tenant, stands.fact])[0])
+    said, subject = _opened(tenant, found[0][:6]), _opened(tenant, found[0][6:12])
+    sources = _quoted(tenant, fetch(_SOURCES, [most, most, tenant, candidate, SOURCES]))
+    stands = held(tenant, candidate)
+    former: str | None = None
+    rests_on: tuple[Quoted, ...] = ()
+    if stands is not None:
+        former = _opened(tenant, fetch(_HELD_VALUE, [most, tenant, stands.fact])[0])
+        rests_on = _quoted(tenant, fetch(_HELD_SOURCES, [most, most, tenant, stands.fact, SOURCES]))
     append(
         [
             Event(
@@ -315,7 +330,17 @@ def show(actor: Actor, candidate: UUID) -> Shown | None:
             )
         ]
     )
-    return Shown(None if said is None else _as_words(said), sources, None if former is None else _as_words(former))
+    return Shown(
+        None if said is None else _as_words(said),
+        sources,
+        None if former is None else _as_words(former),
+        subject,
+        rests_on,
+    )
+
+
+def _quoted(tenant: UUID, found: Sequence[Sequence[Any]]) -> tuple[Quoted, ...]:
+    return tuple(Quoted(row[0], _opened(tenant, row[1:7]), _opened(tenant, row[7:13])) for row in found)
 
 
 def _opened(tenant: UUID, columns: Sequence[Any]) -> str | None:

@@ -174,6 +174,45 @@ def decisive(rule: str) -> str:
     return _BUILT_IN.get(rule, "")
 
 
+# proposals ------------------------------------------------------------------------------------------------------------
+
+_ASKED = {
+    "confirmation_required": "This attribute is always confirmed by a person.",
+    "inferred": "It was inferred, and this attribute is confirmed when it is inferred.",
+    "conflict_of_equals": "Another value starts at the same instant and weighs the same.",
+    "conflict_for_review": "Another value starts at the same instant; conflicts of this attribute go to a person.",
+    "confirmed_by_a_person": "It would take back what a person confirmed.",
+    "class_raised": "Detection raised its class.",
+    "quarantined": "What is said, or the episode that it is drawn from, speaks to the agent.",
+    "weak_signal": "The agent was less than half sure.",
+    "unknown_attribute": "Nobody has defined an attribute of the name that it gives.",
+    "inferred_restricted": "It was inferred, and it is of the class restricted.",
+}
+
+
+def asked(reason: str) -> str:
+    """Return why a proposal waits for a person, as a sentence; a reason of the tenant's own policy is shown as it is."""
+    if reason.startswith("detected."):
+        return f"Detection found in it: {reason.removeprefix('detected.').replace('_', ' ')}."
+    return _ASKED.get(reason, reason)
+
+
+#: Why a person decides on a proposal as they do, by whether they confirm.
+DECIDING: dict[str, dict[str, str]] = {
+    "confirm": {
+        "evidence_supports": "evidence supports",
+        "subject_confirmed": "subject confirmed",
+        "other": "other",
+    },
+    "reject": {
+        "recorded_wrongly": "recorded wrongly",
+        "duplicate": "duplicate",
+        "source_withdrawn": "source withdrawn",
+        "not_to_be_kept": "not to be kept",
+        "other": "other",
+    },
+}
+
 # attributes -----------------------------------------------------------------------------------------------------------
 
 _CONFLICTS = {

@@ -262,3 +262,59 @@ class RedactionItem(Named):
 
     class Meta:
         db_table = "retention_redactionitem"
+
+
+class Claim(Named):
+    """A person's hold on one waiting item for a quarter of an hour, and what came of it. An item has one live claim.
+
+    Person and times are the transaction's own. `digest` is of what was shown: a decision is bound to it.
+    """
+
+    tenant = Link(Tenant)
+    queue = models.TextField()
+    item_id = models.UUIDField()
+    person_id = models.UUIDField()
+    taken_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    digest = models.BinaryField(null=True)
+    #: What was opened above the class that a claim shows: by a reveal, for as long as that lasts.
+    revealed_until = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    #: `decided`, `released`, `lapsed`, or `deferred`: more was asked for, and nobody is offered it until `deferred_until`.
+    ended_by = models.TextField(null=True)
+    act = models.TextField(null=True)
+    reason = models.TextField(null=True)
+    deferred_until = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_claim"
+
+
+class Reveal(Named):
+    """A person saw in clear what is masked for them: which of it, for which coded reason and case, until when."""
+
+    tenant = Link(Tenant)
+    person_id = models.UUIDField()
+    target_kind = models.TextField()
+    target_id = models.UUIDField()
+    subject_id = models.UUIDField(null=True)
+    fields = ArrayField(models.TextField())
+    sensitivity = models.SmallIntegerField()
+    reason = models.TextField()
+    case_ref = models.TextField()
+    at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "retention_reveal"
+
+
+class DeskPreference(Named):
+    """How a person wants the desk to be: whether single keys act."""
+
+    tenant = Link(Tenant)
+    person_id = models.UUIDField()
+    single_keys = models.BooleanField()
+
+    class Meta:
+        db_table = "retention_deskpreference"

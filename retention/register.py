@@ -144,7 +144,7 @@ _MODELS: dict[str, Fields] = {
     "memory.Candidate": _fields(
         pseudonymous="id subject target_id value_digest payload writer_id decided_by evidence_id",
         content_free="tenant attribute attribute_version policy_version act state reasons rule confirm_by is_end"
-        f" writer_kind occurrences created_at decided_at decision_reason {_GOVERNED}",
+        f" writer_kind occurrences created_at due_at decided_at decision_reason {_GOVERNED}",
     ),
     "memory.CandidateSaying": _fields(
         pseudonymous="id candidate turn_id tool_call_id consent session_id contract_ref episode quote writer_id",
@@ -232,6 +232,15 @@ _MODELS: dict[str, Fields] = {
     "retention.RedactionItem": _fields(
         pseudonymous="id request target_id payload_id", content_free="tenant kind picked strategy fields spans"
     ),
+    "retention.Claim": _fields(
+        pseudonymous="id item_id person_id digest",
+        content_free="tenant queue taken_at expires_at revealed_until ended_at ended_by act reason deferred_until",
+    ),
+    "retention.Reveal": _fields(
+        pseudonymous="id person_id target_id subject_id case_ref",
+        content_free="tenant target_kind fields sensitivity reason at expires_at",
+    ),
+    "retention.DeskPreference": _fields(pseudonymous="id person_id", content_free="tenant single_keys"),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -385,6 +394,16 @@ REASONS = MappingProxyType(
         "retention.RedactionRequest.counts": "numbers, by a check",
         "retention.RedactionItem.strategy": "a word of a closed list",
         "retention.RedactionItem.fields": "paths that the attribute's published schema declares; no other is taken",
+        "retention.Claim.queue": "a word, of the shape that a check allows",
+        "retention.Claim.digest": "of ids, counts and other digests; no value",
+        "retention.Claim.ended_by": "a word of a closed list",
+        "retention.Claim.act": "a code, of the shape that a check allows",
+        "retention.Claim.reason": "a code, of the shape that a check allows",
+        "retention.Reveal.target_kind": "a model's name, of the shape that a check allows",
+        "retention.Reveal.fields": "words of a closed list",
+        "retention.Reveal.reason": "a code, of the shape that a check allows",
+        "retention.Reveal.case_ref": "an organisation's reference, of the shape that a check allows; one that is an e-mail, a"
+        " phone or a card is refused",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

@@ -77,6 +77,8 @@ class Action(StrEnum):
     CANDIDATE_DECIDED = "candidate.decided"
     SUPPRESSION_LIFTED = "suppression.lifted"
     CONTENT_SHOWN = "content.shown"
+    CONTENT_REVEALED = "content.revealed"
+    MORE_ASKED = "item.more_asked"
     WRITE_REFUSED = "write.refused"
     WORK_RETRIED = "outbox.retried"
     RECEIPTS_SEALED = "receipts.sealed"

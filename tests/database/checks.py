@@ -49,7 +49,10 @@ from policies.definitions import definition, load_definitions
 from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
+from policies.vocabulary import Sensitivity
 from retention import certificates, holds, matters, redaction, requests, rotation, runs
+from retention.desk import claims, reveals
+from retention.desk.candidates import CONFLICTS
 from retention.models import Hold, Matter, RefusedEnding
 from retention.strategies import Strategy
 from tenants import audit
@@ -809,7 +812,6 @@ def ask_a_model(world: World) -> None:
     """Set tokens aside and count them, on a first day and on another one; operators see what it came to."""
     from memory.extraction.model import Use
     from memory.spending import EpisodeMeter, today
-    from policies.vocabulary import Sensitivity
 
     model = f"model-{uuid4().hex[:8]}"
     meter = EpisodeMeter(
@@ -1067,6 +1069,43 @@ def hold_and_release(world: World) -> None:
         assert holds.free(world.tenant, "fact", [said.fact], actor=job, act="compaction") == [said.fact]
 
 
+def work_at_the_desk(world: World) -> None:
+    """Items are claimed, shown, revealed, put off, decided and given back."""
+    first, second = _asked_about(world), _asked_about(world)
+    one = world.here.person(MemberRole.REVIEWER).actor
+    now = datetime.now(UTC)
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=one.id):
+        held = claims.take(one, "facts", [first])
+        assert held is not None
+        claims.showed(one, held.id, bytes(32))
+        claims.renew(one, first)
+        target = reveals.Target("candidate", first, None, Sensitivity.RESTRICTED, ["value"])
+        made = reveals.reveal(one, target, reason="other", case="C-1", budget=9, now=now)
+        claims.revealed(one, held.id, made.until)
+        claims.decided(one, held.id, act="confirm", reason="other")
+        assert claims.progress(one, now=now).done == 1
+        assert claims.take(one, "facts", [second]) is not None
+        claims.release(one, second)
+        held = claims.take(one, "facts", [second])
+        assert held is not None
+        claims.defer(one, held.id, reason="other", now=now)
+        for wanted in (False, True):
+            claims.prefer(one, single_keys=wanted)
+            assert claims.single_keys(one) is wanted
+        assert CONFLICTS.page(world.tenant, None)
+        item = CONFLICTS.item(one, [MemberRole.REVIEWER], first)
+        assert item is not None
+        assert item.facts["derived"] >= 0
+
+
+def _asked_about(world: World) -> UUID:
+    subject = named()
+    write(world, body("colour", "red", subject=subject, valid_from="2026-06-01T00:00:00Z"))
+    (asked,) = write(world, body("colour", "blue", subject=subject, valid_from="2026-06-01T00:00:00Z"))
+    assert isinstance(asked, Asked)
+    return asked.candidate
+
+
 ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
@@ -1077,6 +1116,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip
+ACTS[work_at_the_desk.__name__] = work_at_the_desk
 
 
 def statements_of(act: Callable[[World], None], world: World) -> str:
@@ -1184,7 +1224,12 @@ def leak(world: World, table: str, role: str) -> str:
         if session.execute("SELECT has_table_privilege(%s, 'INSERT')", [table]).fetchone() == (True,):
             state, found = attempt(
                 session,
-                sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(name),
+                sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM jsonb_populate_record(NULL::{0}, %s)").format(
+                    name,
+                    sql.SQL(", ").join(
+                        map(sql.Identifier, (each for each in fresh if (table, each) != ("memory_candidate", "due_at")))
+                    ),
+                ),
                 [Jsonb(fresh)],
             )
             if (state, "row-level security" in str(found)) != ("42501", True):
@@ -1255,8 +1300,14 @@ def _laid(world: World, table: str, change: dict[str, Any]) -> UUID:
                 key = session.execute("SELECT id FROM tenants_subjectkey WHERE tenant_id = %s LIMIT 1", [world.tenant])
                 made["key_id"] = str(key.fetchone()[0])  # type: ignore[index]
     made.update(change)
+    if table == "memory_candidate":
+        # The database computes it itself.
+        made.pop("due_at")
+    columns = sql.SQL(", ").join(map(sql.Identifier, made))
     session.execute(
-        sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(sql.Identifier(table)),
+        sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM jsonb_populate_record(NULL::{0}, %s)").format(
+            sql.Identifier(table), columns
+        ),
         [Jsonb(made)],
     )
     return new

@@ -1,0 +1,468 @@
+"""The desk's pages: translate, call a queue, claims or reveals, translate back. They run nothing but files of ours.
+
+One page a queue; what changes in it comes as pieces of HTML in JSON, so that nothing reloads between items. What is
+masked is in none of them before its claim or its reveal has been written down.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any
+from uuid import UUID
+
+from csp.constants import NONE, SELF
+from csp.decorators import csp_replace
+from django.conf import settings
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import URLPattern, path, reverse
+
+from policies.vocabulary import Sensitivity
+from retention.desk import claims, reveals
+from retention.desk.candidates import CONFLICTS, FACTS
+from retention.desk.queues import COUNTED, PAGE, Choice, Item, Place, Queue, Row, due_in
+from tenants.actors import Actor, MemberRole
+from tenants.admin import standing
+from tenants.audit import Action, Event, append
+from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
+from tenants.identity import uuid_or_missing
+from tenants.isolation import Role, assume
+from tenants.signing import confirmed_recently, require_recent
+from tenants.standing import Standing
+
+#: In the order of the tabs.
+QUEUES: dict[str, Queue] = {queue.name: queue for queue in (FACTS, CONFLICTS)}
+
+#: What the desk's pages may load and run: files of ours, no more.
+POLICY = {
+    "default-src": [NONE],
+    "script-src": [SELF],
+    "style-src": [SELF],
+    "img-src": [SELF],
+    "font-src": [SELF],
+    "connect-src": [SELF],
+    "form-action": [SELF],
+    "base-uri": [NONE],
+    "object-src": [NONE],
+    "frame-ancestors": [NONE],
+}
+
+View = Callable[..., HttpResponse]
+
+
+class _At:
+    """Who is at the desk, as what, and when."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.standing: Standing = standing(request)
+        self.roles = tuple(sorted(self.standing.roles))
+        self.now = datetime.now(UTC)
+        self.queues = [queue for queue in QUEUES.values() if self.standing.is_one_of(*queue.roles)]
+        if self.standing.tenant is None or not self.queues:
+            raise PermissionDenied
+        self.tenant = self.standing.tenant
+        self.actor = self.standing.actor
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue of that name; Http404 for none, PermissionDenied for one that others work."""
+        if name not in QUEUES:
+            raise Http404
+        if QUEUES[name] not in self.queues:
+            raise PermissionDenied
+        return QUEUES[name]
+
+    @contextmanager
+    def as_writer(self) -> Iterator[Actor]:
+        """Take the write door's role for one act, and the page's again after it."""
+        assume(Role.WRITER, tenant=self.tenant, clearance=self.actor.clearance, actor=self.actor.id)
+        yield self.actor
+        assume(Role.STAFF, tenant=self.tenant, clearance=self.actor.clearance, actor=self.actor.id)
+
+
+def _page(*methods: str) -> Callable[[View], View]:
+    """Let a view be asked by these methods, of whoever has a queue; a problem is answered as JSON in plain words."""
+
+    def wrapped(view: View) -> View:
+        @wraps(view)
+        def inner(request: HttpRequest, **named: str) -> HttpResponse:
+            at = _At(request)
+            if request.method not in methods:
+                return HttpResponseNotAllowed(methods)
+            try:
+                return view(request, at, **named)
+            except Problem as problem:
+                return JsonResponse(_told(problem), status=problem.status)
+
+        guarded: Any = staff_member_required(csp_replace(POLICY)(inner))
+        return guarded  # type: ignore[no-any-return]
+
+    return wrapped
+
+
+#: What is told of a problem; a code that is not named here is told as it is.
+_WORDS = {
+    "claim_lapsed": "Your claim has run out, or a colleague has taken it. Claim it again to go on.",
+    "claimed_by_another": "A colleague is deciding this one.",
+    "changed_since": "It changed since you looked. Look again before you decide.",
+    "already_decided": "It was decided already.",
+    "attribute_retired": "The attribute has no version in force any more: nothing can be confirmed under it.",
+    "consent_withdrawn": "The consent was withdrawn since: it cannot be confirmed.",
+    "attribute_not_defined": "Nobody has put an attribute of that name in force yet. It can be confirmed once somebody has.",
+    "rejected": "The policy gives content of that class no life on this basis: it can only be rejected.",
+    "reveal_first": "It is restricted: reveal it before you decide on it.",
+    "reveal_budget_spent": "Your reveals for today are used up. A privacy officer can decide on it.",
+    "about_yourself": "It is about yourself: somebody else looks at it.",
+    "show_who_you_are": "Show who you are first: it is more than ten minutes since you did.",
+    "not_yours_to_decide": "The policy leaves this to another role.",
+    "reason_missing": "A decision needs a reason that goes with it.",
+    "value_missing": "Give the value that is to be confirmed.",
+    "credential": "That is a credential. It is not kept, and nobody may confirm it.",
+    "nothing_to_edit": "There is no value to edit.",
+    "request_refused": "That is not complete: a reason, and a case reference of letters, digits and . _ / -.",
+}
+_PLACES = {"case": "the case reference", "reason": "the reason", "value": "the value"}
+
+
+def _told(problem: Problem) -> dict[str, Any]:
+    words = _WORDS.get(problem.code)
+    if words is None:
+        words = f"Nothing was changed: {problem.code.replace('_', ' ')}."
+    wrong = [f"{_PLACES.get(each.path, each.path)}: {each.code.replace('_', ' ')}" for each in problem.errors]
+    return {"code": problem.code, "problem": words, "errors": wrong}
+
+
+# the page -------------------------------------------------------------------------------------------------------------
+
+
+@_page("GET", "HEAD")
+def first(request: HttpRequest, at: _At) -> HttpResponse:
+    """Lead to the first queue of the reader."""
+    return HttpResponseRedirect(reverse("desk_queue", args=[at.queues[0].name]))
+
+
+@_page("GET", "HEAD")
+def desk(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
+    """Show a queue: tabs, rows, and room for an item. No content, and nothing is claimed by looking."""
+    found = at.queue(queue)
+    return render(
+        request,
+        "desk/desk.html",
+        {
+            "queue": found,
+            "tabs": _tabs(at, found),
+            "rows": _rows(at, found, None),
+            "progress": claims.progress(at.actor, now=at.now),
+            "single_keys": claims.single_keys(at.actor),
+            "tenant": at.standing.slug,
+            "roles": ", ".join(role.value.replace("_", " ") for role in at.roles),
+            "wanted": _id_or_none(request.GET.get("item")),
+            "reveal_reasons": reveals.REASONS,
+        },
+    )
+
+
+def _tabs(at: _At, current: Queue) -> list[dict[str, Any]]:
+    tabs = []
+    for queue in at.queues:
+        backlog = queue.backlog(at.tenant, now=at.now)
+        late = f"{backlog.overdue:,}{'+' if backlog.overdue >= COUNTED else ''} overdue" if backlog.overdue else ""
+        count = f"{backlog.count:,}{'+' if backlog.count >= COUNTED else ''}"
+        tabs.append({"queue": queue, "count": count, "late": late, "current": queue is current})
+    return tabs
+
+
+def _rows(at: _At, queue: Queue, after: Place | None) -> dict[str, Any]:
+    found = list(queue.page(at.tenant, after))
+    shown = found[:PAGE]
+    more = f"{shown[-1].due_at.isoformat()},{shown[-1].id}" if len(found) > PAGE else ""
+    return {"lines": [_line(at, row) for row in shown], "more": more}
+
+
+def _line(at: _At, row: Row) -> dict[str, Any]:
+    due, look = due_in(row.due_at, at.now)
+    said = list(row.words)
+    if row.claimed is not None:
+        said.append("claimed by you" if row.claimed == at.actor.id else "claimed by a colleague")
+    if row.deferred_until is not None:
+        said.append("more was asked for")
+    return {"row": row, "due": due, "look": look, "said": said, "mine": row.claimed == at.actor.id}
+
+
+@_page("GET", "HEAD")
+def rows(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
+    """Return the next rows of a queue, after the place that `after` names."""
+    found = at.queue(queue)
+    page = _rows(at, found, _place(request.GET.get("after", "")))
+    return JsonResponse(
+        {"rows": render_to_string("desk/rows.html", {"rows": page, "queue": found}), "more": page["more"]}
+    )
+
+
+def _place(text: str) -> Place | None:
+    if not text:
+        return None
+    due, _, item = text.partition(",")
+    try:
+        return datetime.fromisoformat(due.replace(" ", "+")), uuid_or_missing(item)
+    except (ValueError, Missing):
+        raise Malformed from None
+
+
+@_page("GET", "HEAD")
+def counts(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
+    """Return the tabs and the reader's progress as they are now."""
+    progress = claims.progress(at.actor, now=at.now)
+    context = {"tabs": _tabs(at, at.queue(queue)), "progress": progress}
+    return JsonResponse(
+        {
+            "tabs": render_to_string("desk/tabs.html", context),
+            "progress": render_to_string("desk/progress.html", context),
+        }
+    )
+
+
+# an item --------------------------------------------------------------------------------------------------------------
+
+
+@_page("GET", "HEAD")
+def item(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Return an item as everybody at the desk may see it: without content, and unclaimed."""
+    found = at.queue(queue)
+    return JsonResponse(_panes(request, at, found, _waiting(at, found, _id(item))))
+
+
+def _waiting(at: _At, queue: Queue, item: UUID) -> Item:
+    found = queue.item(at.actor, [MemberRole(role) for role in at.roles], item)
+    if found is None:
+        raise Clash("already_decided")
+    return found
+
+
+def _panes(
+    request: HttpRequest,
+    at: _At,
+    queue: Queue,
+    item: Item,
+    *,
+    held: claims.Held | None = None,
+    shown: Mapping[str, Any] | None = None,
+    revealed: reveals.Revealed | None = None,
+) -> dict[str, Any]:
+    due, look = due_in(item.due_at, at.now)
+    context = {
+        **item.facts,
+        "queue": queue,
+        "item": item,
+        "level": item.level.label,
+        "due": due,
+        "look": look,
+        "held_by_me": held,
+        "shown": shown or {},
+        "clear": shown is not None,
+        "revealed": revealed,
+        "choices": [_offer(choice) for choice in item.choices],
+        "reveal_reasons": reveals.REASONS,
+        "now": at.now,
+    }
+    return {
+        "item": str(item.id),
+        "subject": "" if item.subject is None else str(item.subject),
+        "digest": item.digest.hex(),
+        "claimed": held is not None,
+        "clear": shown is not None,
+        "barred": item.barred,
+        "reveal": item.reveal,
+        "until": None if held is None else held.expires_at.isoformat(),
+        "masks_at": None if revealed is None else revealed.until.isoformat(),
+        "seconds": None if revealed is None else max(1, round((revealed.until - at.now).total_seconds())),
+        "pane": render_to_string(f"desk/{queue.template}/item.html", context, request),
+        "consequences": render_to_string(f"desk/{queue.template}/consequences.html", context, request),
+        "acts": render_to_string("desk/acts.html", context, request),
+    }
+
+
+def _offer(choice: Choice) -> dict[str, Any]:
+    return {"choice": choice, "reasons": list(choice.reasons.items())}
+
+
+@_page("POST")
+def claim(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
+    """Claim an item, or the next that nobody holds, and return it in clear as far as a claim goes."""
+    found = at.queue(queue)
+    wanted = _id_or_none(request.POST.get("item"))
+    before = _id_or_none(request.POST.get("previous"))
+    if before is not None and before != wanted:
+        claims.release(at.actor, before)
+    if wanted is not None:
+        held = claims.take(at.actor, found.name, [wanted])
+        if held is None:
+            raise Clash("claimed_by_another")
+        return JsonResponse(_claimed(request, at, found, held, _waiting(at, found, wanted)))
+    roles = [MemberRole(role) for role in at.roles]
+    left = [each for each in found.following(at.tenant, roles, None) if each != before]
+    while left:
+        held = claims.take(at.actor, found.name, left)
+        if held is None:
+            break
+        taken = found.item(at.actor, roles, held.item)
+        if taken is not None:
+            return JsonResponse(_claimed(request, at, found, held, taken))
+        # It was decided between the looking and the taking.
+        claims.release(at.actor, held.item)
+        left.remove(held.item)
+    return JsonResponse({"empty": True, "pane": render_to_string("desk/empty.html", {"queue": found}, request)})
+
+
+def _claimed(request: HttpRequest, at: _At, queue: Queue, held: claims.Held, item: Item) -> dict[str, Any]:
+    claims.showed(at.actor, held.id, item.digest)
+    shown = None
+    if not item.reveal:
+        with at.as_writer() as actor:
+            shown = queue.show(actor, item, up_to=Sensitivity.PERSONAL)
+    return _panes(request, at, queue, item, held=held, shown=shown)
+
+
+@_page("POST")
+def renew(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Let the reader's claim last another quarter of an hour."""
+    at.queue(queue)
+    held = claims.renew(at.actor, _id(item))
+    return JsonResponse({"until": held.expires_at.isoformat()})
+
+
+@_page("POST")
+def release(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Give an item back."""
+    at.queue(queue)
+    claims.release(at.actor, _id(item))
+    return JsonResponse({"released": True})
+
+
+@_page("POST")
+def decide(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Carry out an act on a claimed item that is as it was shown."""
+    found, wanted = at.queue(queue), _id(item)
+    try:
+        digest = bytes.fromhex(request.POST.get("digest", ""))
+    except ValueError:
+        raise Malformed from None
+    held = claims.require(at.actor, wanted, digest)
+    waiting = _waiting(at, found, wanted)
+    if waiting.digest != digest:
+        raise Clash("changed_since")
+    if waiting.barred:
+        raise Forbidden("not_yours_to_decide")
+    act, reason = request.POST.get("act", ""), request.POST.get("reason", "")
+    choice = next((each for each in waiting.choices if each.act == act), None)
+    if choice is None:
+        raise Malformed
+    if reason not in choice.reasons:
+        raise Refused("reason_missing")
+    if act == "ask_more":
+        claims.defer(at.actor, held.id, reason=reason, now=at.now)
+        told = f"More was asked for: {waiting.title}. It comes back in a day."
+        append(
+            [Event(actor=at.actor, action=Action.MORE_ASKED, target_kind="candidate", target_id=wanted, reason=reason)]
+        )
+        return JsonResponse({"told": told, "item": str(wanted)})
+    if waiting.reveal and held.revealed_until is None and act != "reject":
+        raise Forbidden("reveal_first")
+    claims.decided(at.actor, held.id, act=act, reason=reason)
+    with at.as_writer() as actor:
+        told = found.decide(actor, waiting, act, reason, request.POST.dict(), now=at.now)
+    return JsonResponse(
+        {
+            "told": told,
+            "item": str(wanted),
+            "progress": render_to_string("desk/progress.html", {"progress": claims.progress(at.actor, now=at.now)}),
+        }
+    )
+
+
+@_page("POST")
+def reveal(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Show in clear, for a minute, what a claim leaves masked; once it is in the chain."""
+    found, wanted = at.queue(queue), _id(item)
+    held = claims.mine(at.actor, wanted)
+    if held is None:
+        raise Clash("claim_lapsed")
+    if not confirmed_recently(request.session, at.now):
+        raise Forbidden("show_who_you_are")
+    waiting = _waiting(at, found, wanted)
+    if waiting.barred:
+        raise Forbidden("not_yours_to_decide")
+    if waiting.subject is not None:
+        with at.as_writer():
+            own = reveals.is_about(at.actor, waiting.subject, [str(request.user.get_username())])
+        if own:
+            raise Forbidden("about_yourself")
+    target = reveals.Target("candidate", waiting.id, waiting.subject, waiting.level, ["value", "episode"])
+    claims.showed(at.actor, held.id, waiting.digest)
+    made = reveals.reveal(
+        at.actor,
+        target,
+        reason=request.POST.get("reason", ""),
+        case=request.POST.get("case", ""),
+        budget=settings.REVEALS_A_DAY,
+        now=at.now,
+    )
+    claims.revealed(at.actor, held.id, made.until)
+    with at.as_writer() as actor:
+        shown = found.show(actor, waiting, up_to=Sensitivity.RESTRICTED)
+    return JsonResponse(_panes(request, at, found, waiting, held=held, shown=shown, revealed=made))
+
+
+@_page("GET", "HEAD")
+def again(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Ask the reader to show who they are, and lead back to the item."""
+    found = at.queue(queue)
+    require_recent(request.session, at.now)
+    return HttpResponseRedirect(f"{reverse('desk_queue', args=[found.name])}?item={_id(item)}")
+
+
+@_page("POST")
+def keys(request: HttpRequest, at: _At) -> HttpResponse:
+    """Keep whether single keys act for the reader."""
+    wanted = request.POST.get("single", "")
+    if wanted not in ("on", "off"):
+        raise Malformed
+    claims.prefer(at.actor, single_keys=wanted == "on")
+    return JsonResponse({"single": wanted})
+
+
+def _id(text: str) -> UUID:
+    try:
+        return uuid_or_missing(text)
+    except Missing:
+        raise Http404 from None
+
+
+def _id_or_none(text: str | None) -> UUID | None:
+    if not text:
+        return None
+    try:
+        return uuid_or_missing(text)
+    except Missing:
+        raise Malformed from None
+
+
+def urls() -> list[URLPattern]:
+    """Return where these pages stand, under `/admin/desk/`."""
+    return [
+        path("", first, name="desk"),
+        path("keys/", keys, name="desk_keys"),
+        path("<slug:queue>/", desk, name="desk_queue"),
+        path("<slug:queue>/rows/", rows, name="desk_rows"),
+        path("<slug:queue>/counts/", counts, name="desk_counts"),
+        path("<slug:queue>/claim/", claim, name="desk_claim"),
+        path("<slug:queue>/<str:item>/", item, name="desk_item"),
+        path("<slug:queue>/<str:item>/renew/", renew, name="desk_renew"),
+        path("<slug:queue>/<str:item>/release/", release, name="desk_release"),
+        path("<slug:queue>/<str:item>/decide/", decide, name="desk_decide"),
+        path("<slug:queue>/<str:item>/reveal/", reveal, name="desk_reveal"),
+        path("<slug:queue>/<str:item>/again/", again, name="desk_again"),
+    ]

@@ -1,0 +1,155 @@
+"""What every queue of the desk is: what waits, oldest due first, what an item is about, and what may be done with it.
+
+A queue reads under `Role.STAFF`, which sees no content; only `show` is called under `Role.WRITER`, once the item is
+claimed. No count goes further than `COUNTED`, and pages go by key.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from policies.vocabulary import Sensitivity
+from tenants.actors import Actor, MemberRole
+
+#: No count goes further: a tab says "1,000+".
+COUNTED = 1_000
+#: Rows of a page.
+PAGE = 50
+#: Of so many that come next, one that nobody holds is taken.
+REACH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many wait, up to `COUNTED`, when the first is due, and how many are overdue."""
+
+    count: int
+    due_at: datetime | None
+    overdue: int
+
+
+#: Where a page goes on: after the item that is due then, and of that id.
+Place = tuple[datetime, UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One item as a line, without content. `claimed`: by nobody (None), or by whom."""
+
+    id: UUID
+    name: str
+    level: str
+    subject: UUID | None
+    words: Sequence[str]
+    due_at: datetime
+    claimed: UUID | None = None
+    deferred_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something that may be done with an item, and why, as codes with their words.
+
+    `form` names what has to be given besides a reason. An act that ends something is never one key alone.
+    """
+
+    act: str
+    key: str
+    words: str
+    reasons: Mapping[str, str]
+    form: str = ""
+    ends: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item without its content: what it is, what may be done with it, and the digest that a decision is bound to.
+
+    `barred` says why the reader may not decide on it; `level` is the class of what it would show, and `reveal` whether
+    that needs a reveal first. `facts` is what its template shows.
+    """
+
+    id: UUID
+    digest: bytes
+    title: str
+    level: Sensitivity
+    subject: UUID | None
+    due_at: datetime
+    choices: Sequence[Choice]
+    barred: str = ""
+    reveal: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Queue(Protocol):
+    """A queue of the desk. What it acts through are the doors of whoever owns the rows."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in addresses and claims."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """What its tab says."""
+        ...
+
+    @property
+    def template(self) -> str:
+        """The folder of its templates."""
+        ...
+
+    @property
+    def roles(self) -> frozenset[MemberRole]:
+        """Who may claim from it."""
+        ...
+
+    def backlog(self, tenant: UUID, *, now: datetime) -> Backlog:
+        """Return how much waits."""
+        ...
+
+    def page(self, tenant: UUID, after: Place | None) -> Sequence[Row]:
+        """Return the next rows, oldest due first: one more than `PAGE` where there are more."""
+        ...
+
+    def following(self, tenant: UUID, roles: Sequence[MemberRole], after: Place | None) -> Sequence[UUID]:
+        """Return the next items that nobody holds and that a person of `roles` may decide, at most `REACH`."""
+        ...
+
+    def item(self, actor: Actor, roles: Sequence[MemberRole], item: UUID) -> Item | None:
+        """Return an item that waits in this queue, without content; None where there is none."""
+        ...
+
+    def show(self, actor: Actor, item: Item, *, up_to: Sensitivity) -> Mapping[str, Any] | None:
+        """Return what the item is about, in clear, for its template, and record that it was shown. Needs `Role.WRITER`."""
+        ...
+
+    def decide(
+        self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
+    ) -> str:
+        """Carry out an act, and return what happened in a sentence. Needs `Role.WRITER`. Raises `Problem`."""
+        ...
+
+
+#: Due within this is soon.
+SOON = timedelta(hours=24)
+
+
+def due_in(due_at: datetime, now: datetime) -> tuple[str, str]:
+    """Return how long is left, in words, and how it looks: `ok`, `soon`, or `late`."""
+    left = due_at - now
+    look = "late" if left <= timedelta() else "soon" if left <= SOON else "ok"
+    words = _span(abs(left))
+    return (f"overdue {words}" if look == "late" else f"due in {words}"), look
+
+
+def _span(length: timedelta) -> str:
+    minutes = int(length.total_seconds() // 60)
+    if minutes < 60:
+        return f"{max(minutes, 1)} min"
+    if minutes < 36 * 60:
+        return f"{minutes // 60} h"
+    return f"{minutes // (24 * 60)} d"

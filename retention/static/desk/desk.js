@@ -1,0 +1,301 @@
+// The desk: one page that never reloads between items. No key decides by itself: it opens a form, which is then sent.
+// Nothing is kept: what was shown goes with the item, and what was revealed goes with its minute.
+(() => {
+  const desk = document.getElementById("desk"), rows = document.getElementById("rows"), pane = document.getElementById("pane");
+  const aside = document.getElementById("consequences"), acts = document.getElementById("acts");
+  const told = document.getElementById("told"), spoken = document.getElementById("spoken");
+  const base = desk.dataset.base, token = document.querySelector("#token input").value;
+  const words = Object.fromEntries([...document.querySelectorAll("#words [data-word]")].map((each) => [each.dataset.word, each.textContent]));
+  const previews = new Map();
+  let single = desk.dataset.single === "on", open = null, busy = false, prefix = "", minute = null, renewing = null, turn = 0;
+
+  const tell = (text) => { told.textContent = text; told.classList.add("up"); clearTimeout(tell.timer); tell.timer = setTimeout(() => told.classList.remove("up"), 6000); };
+  const why = (name) => { spoken.textContent = ""; requestAnimationFrame(() => { spoken.textContent = words[name] ?? name; }); tell(words[name] ?? name); };
+
+  async function ask(path, data) {
+    const sent = { headers: { "X-CSRFToken": token, Accept: "application/json" }, credentials: "same-origin" };
+    if (data !== undefined) { sent.method = "POST"; sent.body = new URLSearchParams(data); }
+    let answer;
+    try { answer = await fetch(base + path, sent); } catch { return { problem: words["no-connection"], code: "no_connection" }; }
+    const type = answer.headers.get("Content-Type") ?? "";
+    if (!type.startsWith("application/json")) return { problem: answer.redirected ? words["signed-out"] : words["no-connection"], code: "no_answer" };
+    return answer.json();
+  }
+
+  // the queue ---------------------------------------------------------------------------------------------------------
+  const lines = () => [...rows.querySelectorAll("[role=option]")];
+  const line = (id) => document.getElementById(`row-${id}`);
+  const current = () => rows.querySelector(".here");
+  const selected = () => lines().filter((each) => each.dataset.picked === "yes");
+
+  function point(row) {
+    current()?.classList.remove("here");
+    for (const each of lines()) each.setAttribute("aria-selected", String(each === row || each.dataset.picked === "yes"));
+    if (!row) { rows.removeAttribute("aria-activedescendant"); return; }
+    row.classList.add("here");
+    rows.setAttribute("aria-activedescendant", row.id);
+    row.scrollIntoView({ block: "nearest" });
+  }
+
+  function pick(row, picked = row?.dataset.picked !== "yes") {
+    if (!row) return;
+    row.dataset.picked = picked ? "yes" : "no";
+    row.setAttribute("aria-selected", String(picked || row.classList.contains("here")));
+    document.dispatchEvent(new CustomEvent("desk:picked", { detail: selected().map((each) => each.dataset.item) }));
+  }
+
+  async function preview(id) {
+    if (!previews.has(id)) previews.set(id, ask(`${id}/`));
+    return previews.get(id);
+  }
+
+  async function step(way, extend = false) {
+    const all = lines(), at = all.indexOf(current());
+    const next = all[at < 0 ? (way > 0 ? 0 : all.length - 1) : at + way];
+    if (!next) { why(way > 0 ? "last" : "first"); if (way > 0) more(); return; }
+    if (extend) { pick(all[at], true); pick(next, true); }
+    await look(next);
+  }
+
+  async function look(row) {
+    point(row);
+    const mine = ++turn, found = await preview(row.dataset.item);
+    if (mine !== turn) return;
+    if (found.problem) { previews.delete(row.dataset.item); tell(found.problem); if (found.code === "already_decided") row.remove(); return; }
+    show(found);
+    ahead(row);
+  }
+
+  function ahead(row) {
+    // Metadata only: what the next is about is sent once it is claimed.
+    const next = row?.nextElementSibling;
+    if (next?.dataset.item) preview(next.dataset.item);
+  }
+
+  async function more() {
+    const button = document.getElementById("more");
+    if (button.hidden || busy) return;
+    const found = await ask(`rows/?after=${encodeURIComponent(button.dataset.after)}`);
+    if (found.problem) { tell(found.problem); return; }
+    rows.insertAdjacentHTML("beforeend", found.rows);
+    button.dataset.after = found.more;
+    button.hidden = !found.more;
+  }
+
+  // an item -----------------------------------------------------------------------------------------------------------
+  function show(found) {
+    clearInterval(minute);
+    open = found.item ? found : null;
+    pane.dataset.item = found.item ?? "";
+    pane.innerHTML = found.pane;
+    aside.innerHTML = found.consequences ?? "";
+    acts.innerHTML = found.acts ?? "";
+    pane.scrollTop = 0;
+    desk.classList.toggle("claimed", Boolean(found.claimed));
+    if (found.claimed) {
+      clearInterval(renewing);
+      const id = found.item;
+      renewing = setInterval(() => ask(`${id}/renew/`, {}).then((answer) => { if (answer.problem && open?.item === id) why("lapsed"); }), 5 * 60 * 1000);
+    }
+    if (found.seconds) mask(found);
+    const row = found.item && line(found.item);
+    if (row) point(row);
+  }
+
+  function mask(found) {
+    const ends = performance.now() + found.seconds * 1000;
+    const hide = () => { clearInterval(minute); if (open?.item === found.item && open.seconds) { const form = opened(); if (!form) { claim(found.item, true); why("masked-again"); } } };
+    minute = setInterval(() => {
+      const left = Math.ceil((ends - performance.now()) / 1000), shown = document.getElementById("seconds");
+      if (shown) shown.textContent = String(Math.max(left, 0));
+      if (left <= 0) { veil(); hide(); }
+    }, 1000);
+  }
+
+  function veil() {
+    // At once, whatever the server says next.
+    for (const each of document.querySelectorAll(".clear")) each.replaceWith(Object.assign(document.createElement("span"), { className: "masked", textContent: "MASKED" }));
+  }
+
+  async function claim(id, again = false) {
+    if (busy) return;
+    busy = true;
+    const data = {};
+    if (id) data.item = id;
+    if (open?.claimed && !again) data.previous = open.item;
+    const before = open?.item, found = await ask("claim/", data);
+    busy = false;
+    turn++;
+    if (found.problem) { previews.delete(id); why(found.problem); if (found.code === "already_decided") { line(id)?.remove(); } return; }
+    if (found.empty) { open = null; clearInterval(renewing); show(found); point(null); return; }
+    show(found);
+    mark(found.item);
+    if (before && before !== found.item) unmark(before);
+    if (!again) { pane.focus({ preventScroll: true }); spoken.textContent = `${words.claimed}: ${pane.querySelector("h1")?.textContent ?? ""}`; }
+    ahead(line(found.item));
+  }
+
+  function mark(id) { const said = line(id)?.querySelector(".said"); if (said && !said.textContent.includes("claimed by you")) said.append(" · claimed by you"); }
+  function unmark(id) { const said = line(id)?.querySelector(".said"); if (said) said.textContent = said.textContent.replace(" · claimed by you", ""); }
+
+  async function release() {
+    if (!open?.claimed) return;
+    const id = open.item;
+    await ask(`${id}/release/`, {});
+    unmark(id);
+    previews.delete(id);
+    const found = await preview(id);
+    if (!found.problem) show(found);
+  }
+
+  // forms -------------------------------------------------------------------------------------------------------------
+  const opened = () => pane.querySelector("form.act:not([hidden])");
+
+  function offer(name) {
+    if (!open) return why("no-item");
+    if (open.barred) return why(open.barred);
+    if (!open.claimed) return why("claim-first");
+    const form = pane.querySelector(`form.act[data-act="${name}"]`);
+    if (!form) return why("no-such-act");
+    if (open.reveal && !open.clear && ["confirm", "edit"].includes(name)) return why("reveal-first");
+    if (opened() === form) { if (name === "confirm") send(form); return; }
+    close();
+    form.hidden = false;
+    form.querySelector("textarea, input[name=case], input:checked, input")?.focus();
+    form.scrollIntoView({ block: "nearest" });
+  }
+
+  function close() {
+    const form = opened();
+    if (!form) return false;
+    form.hidden = true;
+    pane.focus({ preventScroll: true });
+    return true;
+  }
+
+  async function send(form) {
+    if (busy || !form.reportValidity()) return;
+    const name = form.dataset.act, id = open.item, data = Object.fromEntries(new FormData(form));
+    busy = true;
+    for (const each of form.querySelectorAll("button")) each.disabled = true;
+    const path = name === "reveal" ? `${id}/reveal/` : `${id}/decide/`;
+    const found = await ask(path, name === "reveal" ? data : { ...data, act: name, digest: open.digest });
+    busy = false;
+    for (const each of form.querySelectorAll("button")) each.disabled = false;
+    if (found.problem) {
+      if (found.code === "show_who_you_are") { location.assign(`${base}${id}/again/`); return; }
+      const place = form.querySelector(".problem");
+      place.textContent = [found.problem, ...(found.errors ?? [])].join(" ");
+      place.hidden = false;
+      why(found.problem);
+      previews.delete(id);
+      return;
+    }
+    if (name === "reveal") { show(found); spoken.textContent = pane.querySelector(".revealed")?.textContent ?? ""; return; }
+    after(id, found);
+  }
+
+  function after(id, found) {
+    previews.delete(id);
+    const row = line(id), next = row?.nextElementSibling;
+    row?.remove();
+    if (found.progress) document.getElementById("progress").innerHTML = found.progress;
+    count(-1);
+    tell(found.told);
+    open = null;
+    clearInterval(minute);
+    claim(next?.dataset.item && !/claimed by a colleague|more was asked/.test(next.textContent) ? next.dataset.item : undefined).then(() => { if (!open && lines().length) claim(); });
+    if (lines().length < 10) more();
+  }
+
+  function count(by) {
+    const shown = document.querySelector("#tabs [aria-current] b");
+    if (shown && /^\d+$/.test(shown.textContent)) shown.textContent = String(Math.max(0, Number(shown.textContent) + by));
+  }
+
+  async function recount() {
+    if (document.hidden) return;
+    const found = await ask("counts/");
+    if (found.tabs) { document.getElementById("tabs").innerHTML = found.tabs; document.getElementById("progress").innerHTML = found.progress; }
+  }
+  setInterval(recount, 60 * 1000);
+
+  // what is pressed ---------------------------------------------------------------------------------------------------
+  const sheet = document.getElementById("sheet"), search = document.getElementById("search");
+  const typing = (element) => element.closest?.("input:not([type=radio]):not([type=checkbox]), textarea, select, [contenteditable]") != null;
+  const subject = () => { if (open?.subject) location.assign(`${desk.dataset.subjects}${open.subject}/change/`); else why("no-item"); };
+  const claimThis = () => { const row = current(); claim(open?.claimed ? undefined : row?.dataset.item); };
+
+  const single_keys = {
+    j: () => step(1), k: () => step(-1), J: () => step(1, true), K: () => step(-1, true),
+    ArrowDown: () => step(1), ArrowUp: () => step(-1),
+    m: claimThis, a: () => offer("confirm"), d: () => offer("reject"), e: () => offer("edit"), q: () => offer("ask_more"),
+    r: () => offer("redact"), h: () => offer("hold"), v: () => offer("reveal"),
+    1: () => classify(0), 2: () => classify(1), 3: () => classify(2), 4: () => classify(3),
+    " ": () => pick(current()), g: () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1200); },
+    "/": () => { search.showModal(); }, "?": () => sheet.showModal(),
+  };
+
+  function classify(level) {
+    offer("reclassify");
+    const form = opened();
+    if (form?.dataset.act === "reclassify") { const choice = form.querySelector(`input[name=level][value="${level}"]`); if (choice && !choice.disabled) choice.checked = true; }
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      const form = event.target.closest("form.act") ?? opened();
+      if (form) { event.preventDefault(); send(form); }
+      return;
+    }
+    if (sheet.open || search.open) return;
+    if (event.key === "Escape") { if (!close()) for (const each of selected()) pick(each, false); return; }
+    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    const inRows = rows.contains(event.target);
+    if (!single && !(inRows && ["ArrowDown", "ArrowUp", " ", "Enter"].includes(event.key))) return;
+    if (event.key === "Enter" && inRows) { event.preventDefault(); claimThis(); return; }
+    if (event.key.startsWith("Arrow") && !inRows) return;
+    if (event.key === " " && event.target.closest("button, a, label, input")) return;
+    if (prefix === "g") { prefix = ""; if (event.key === "s") { event.preventDefault(); subject(); } return; }
+    const act = single_keys[event.key];
+    if (act) { event.preventDefault(); act(); }
+  });
+
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest("#rows [role=option]");
+    if (row) { if (event.shiftKey || event.ctrlKey || event.metaKey) pick(row); else if (row !== current() || !open?.claimed) look(row); return; }
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.hasAttribute("data-close")) { button.closest("dialog")?.close(); if (button.closest("form.act")) close(); return; }
+    const does = { claim: () => claim(), "claim-this": claimThis, act: () => offer(button.dataset.act), reveal: () => offer("reveal"), release }[button.dataset.do];
+    if (does) { event.preventDefault(); does(); }
+  });
+  pane.addEventListener("submit", (event) => { event.preventDefault(); send(event.target); });
+  document.getElementById("more").addEventListener("click", more);
+  document.getElementById("help").addEventListener("click", () => sheet.showModal());
+  document.getElementById("find").addEventListener("click", () => search.showModal());
+  document.getElementById("single").addEventListener("change", async (event) => {
+    single = event.target.checked;
+    await fetch(desk.dataset.keys, { method: "POST", headers: { "X-CSRFToken": token }, body: new URLSearchParams({ single: single ? "on" : "off" }) });
+    why(single ? "keys-on" : "keys-off");
+  });
+  document.getElementById("theme").addEventListener("click", () => {
+    const root = document.documentElement, dark = (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+    root.dataset.theme = dark ? "light" : "dark";
+    try { localStorage.setItem("_x_adminTheme", JSON.stringify(root.dataset.theme)); } catch { /* a browser that keeps nothing */ }
+  });
+  search.querySelector("form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const id = new FormData(event.target).get("id").trim(), place = search.querySelector(".problem");
+    const found = await ask(`find/?id=${encodeURIComponent(id)}`);
+    if (found.problem) { place.textContent = found.problem; place.hidden = false; return; }
+    location.assign(found.address);
+  });
+  // A page that the browser kept would show what its claim no longer covers.
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+
+  if (desk.dataset.wanted) claim(desk.dataset.wanted);
+  else point(lines()[0] ?? null);
+  ahead({ nextElementSibling: lines()[0] });
+})();

@@ -1,0 +1,133 @@
+"""The review desk in a real browser: by keyboard alone, in light and dark, and with nothing masked in what it was sent."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.models import Candidate
+from tenants.actors import MemberRole, Scope
+from tenants.isolation import Role, tenant_transaction
+from tests.browser.organisation import HOSTILE
+from tests.browser.serving import Site
+from tests.browser.test_pages import Desk, desk_of
+from tests.organisation import Organisation, new_organisation
+from tests.paths.ledger import Ledger, publish, publish_policy
+
+pytestmark = pytest.mark.browser
+
+ATTRIBUTES: list[dict[str, Any]] = [
+    {"name": "passport_deadline", "schema": {"type": "string", "format": "date"}, "confirm": "always", "basis": "contract"},
+    {"name": "shipping_address", "schema": {"type": "string", "maxLength": 2000}, "confirm": "always", "basis": "contract"},
+    {"name": "emergency_contact", "schema": {"type": "string"}, "confirm": "always"},
+    {"name": "travel_dates", "schema": {"type": "string"}, "confirm": "always", "basis": "contract"},
+    {"name": "dietary_restriction", "schema": {"type": "string"}, "confirm": "always", "sensitivity": "restricted",
+     "basis": "contract"},
+    {"name": "home_airport", "schema": {"type": "string"}, "conflict": "review", "basis": "contract"},
+]  # fmt: skip
+
+#: What was said. None of it may reach a browser before its claim or its reveal.
+SECRETS = ("canary-alameda", "canary-coeliac", "2031-06-30", "2031-07-15", "canary-porto", "canary.mira@example.com")
+
+
+def furnished(name: str) -> Organisation:
+    """A tenant whose people have things to decide."""
+    organisation = new_organisation()
+    publish_policy(organisation)
+    publish(organisation, ATTRIBUTES)
+    bot = Ledger(organisation.agent("support-bot", trust=40, scopes=frozenset(Scope)))
+    now = datetime.now(UTC).replace(microsecond=0)
+
+    def said(
+        subject: str, attribute: str, value: Any, text: str, quote: str, days: float, turn: int, status: int = 202
+    ) -> None:
+        at = (now - timedelta(days=days)).isoformat()
+        kept = bot.post("/episodes/", {"kind": "message", "role": "user", "session_id": "2231", "turn_id": f"turn-{turn}",
+                        "subject": subject, "content": text, "occurred_at": at, "extract": "no"})  # fmt: skip
+        assert kept.status_code == 201, kept.content
+        bot.said(subject, attribute, value, status=status, valid_from=at, provenance={
+            "turn_id": f"turn-{turn}", "source_episode": kept.json()["id"], "source": "quote", "quote": quote})  # fmt: skip
+
+    bot.said("mira.sousa", "passport_deadline", "2031-07-15", status=202, valid_from=(now - timedelta(days=20)).isoformat(),
+             provenance={"turn_id": "turn-1"})  # fmt: skip
+    organisation.held = _first(organisation)  # type: ignore[attr-defined]
+    said("mira.sousa", "passport_deadline", "2031-06-30", "Hi, this is Mira again, about the trip. Mira corrected the "
+         "deadline. It is now 2031-06-30. You can reach me on +351 912 345 678 or canary.mira@example.com. " + HOSTILE,
+         "Mira corrected the deadline. It is now 2031-06-30.", 2, 18)  # fmt: skip
+    for place in range(10):
+        said(f"guest-{place}", ("shipping_address", "emergency_contact", "travel_dates")[place % 3],
+             f"{place} Rua canary-alameda", f"Please note: {place} Rua canary-alameda, second floor. Thank you!",
+             f"{place} Rua canary-alameda", 1, 30 + place)  # fmt: skip
+    said("guest-3", "dietary_restriction", "canary-coeliac", "I am canary-coeliac, so no gluten please.",
+         "I am canary-coeliac", 1, 50)  # fmt: skip
+    at = (now - timedelta(days=9)).isoformat()
+    bot.said("mira.sousa", "home_airport", "canary-lisbon", valid_from=at, provenance={"turn_id": "turn-60"})
+    bot.said("mira.sousa", "home_airport", "canary-porto", status=202, valid_from=at, provenance={"turn_id": "turn-61"})
+    return organisation
+
+
+def _first(organisation: Organisation) -> str:
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        return str(Candidate.objects.filter(state="asked").order_by("id").first().id)  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def acme(database: Any) -> Organisation:
+    return furnished("desk")
+
+
+@pytest.fixture
+def desk(browser: Any, site: Site, acme: Organisation) -> Iterator[Desk]:
+    made = desk_of(browser, site, acme.person(MemberRole.REVIEWER))
+    yield made
+    made.page.context.close()
+
+
+def pictured(desk: Desk, folder: Path, name: str, *, whole: bool = False) -> None:
+    for theme in ("light", "dark"):
+        desk.page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        desk.picture(folder, f"{name}-{theme}", whole=whole)
+        sound(desk)
+    desk.page.evaluate("document.documentElement.dataset.theme = 'light'")
+
+
+def sound(desk: Desk) -> None:
+    """Nothing that axe calls serious."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = [
+        f"{each['id']}: {each['nodes'][0]['html'][:160]} {each['nodes'][0].get('failureSummary', '')[:200]}"
+        for each in Axe().run(desk.page).response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_ten_facts_are_confirmed_by_keyboard_alone(desk: Desk, pictures: Path, acme: Organisation) -> None:
+    page, sent = desk.page, []
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.on("response", lambda answer: sent.append(answer))
+    source = desk.open("/admin/desk/facts/")
+    assert not [each for each in SECRETS if each in source]
+    pictured(desk, pictures, "desk-open")
+    page.keyboard.press("j")
+    page.wait_for_selector(".notice")
+    assert not [each for each in SECRETS if each in page.content()]
+    pictured(desk, pictures, "desk-masked")
+    page.keyboard.press("k")
+    page.keyboard.press("m")
+    page.wait_for_selector("body.claimed")
+    for place in range(10):
+        item = page.get_attribute("#pane", "data-item")
+        page.keyboard.press("a")
+        page.wait_for_selector("form.act[data-act=confirm]:not([hidden])")
+        if place == 1:
+            pictured(desk, pictures, "desk-item")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector(f"body.claimed #pane:not([data-item='{item}'])")
+    assert page.inner_text("#progress").startswith("10 done today")
+    with tenant_transaction(Role.STAFF, tenant=acme.id):
+        assert Candidate.objects.filter(tenant_id=acme.id, state="accepted").count() == 10
+    assert not desk.complaints, desk.complaints

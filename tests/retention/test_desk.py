@@ -1,0 +1,276 @@
+"""The desk: claims, what they show, and decisions that are bound to what was shown."""
+
+import re
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from memory.models import Candidate
+from retention.models import Claim
+from tenants.actors import MemberRole
+from tenants.isolation import Role, tenant_transaction
+from tenants.models import AuditEvent
+from tests.paths.ledger import CANARY, Ledger, at_once, publish
+
+pytestmark = pytest.mark.usefixtures("database")
+
+ATTRIBUTES: list[dict[str, Any]] = [
+    {"name": "home", "schema": {"type": "string", "maxLength": 100}, "confirm": "always"},
+    {"name": "diet", "schema": {"type": "string"}, "confirm": "always", "sensitivity": "restricted", "basis": "contract"},
+    {"name": "colour", "schema": {"type": "string"}, "conflict": "review"},
+]  # fmt: skip
+
+
+def waiting(tenant: Any, number: int = 1, attribute: str = "home") -> list[str]:
+    """Let an agent propose something about `number` subjects; return the candidates."""
+    publish(tenant, ATTRIBUTES)
+    ledger = Ledger(tenant.agent())
+    found = []
+    for place in range(number):
+        name = f"{CANARY} {uuid4().hex}"
+        text = f"Write to {CANARY}.{place}@example.com. I live in {CANARY}-town {place} now."
+        kept = ledger.post("/episodes/", {
+            "kind": "message", "role": "user", "session_id": "s1", "turn_id": f"t{place}-{uuid4().hex[:6]}", "subject": name,
+            "content": text, "occurred_at": "2026-06-01T09:00:00Z"})  # fmt: skip
+        provenance = {"turn_id": f"t{place}", "source_episode": kept.json()["id"], "source": "quote",
+                      "quote": f"I live in {CANARY}-town {place}"}  # fmt: skip
+        said = ledger.said(name, attribute, f"{CANARY}-town {place}", provenance=provenance, status=202)
+        found.append(said["candidate"])
+    return found
+
+
+class Desk:
+    """A person at the desk."""
+
+    def __init__(self, tenant: Any, *roles: MemberRole, queue: str = "facts") -> None:
+        self.person = tenant.person(*(roles or (MemberRole.REVIEWER,)))
+        self.client, self.queue = self.person.signed_in(), queue
+
+    def get(self, path: str = "") -> Any:
+        return self.client.get(f"/admin/desk/{self.queue}/{path}")
+
+    def post(self, path: str, **data: Any) -> Any:
+        return self.client.post(f"/admin/desk/{self.queue}/{path}", data)
+
+    def claim(self, item: str | None = None, *, status: int = 200) -> Any:
+        answer = self.post("claim/", **({} if item is None else {"item": item}))
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    def decide(
+        self, claimed: Any, act: str = "confirm", reason: str = "evidence_supports", *, status: int = 200, **more: Any
+    ) -> Any:
+        answer = self.post(f"{claimed['item']}/decide/", act=act, reason=reason, digest=claimed["digest"], **more)
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+
+def state(tenant: Any, candidate: str) -> Any:
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        return Candidate.objects.get(id=candidate)
+
+
+def audited(tenant: Any, action: str) -> int:
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        return AuditEvent.objects.filter(chain=tenant.id, action=action).count()
+
+
+def test_the_desk_opens_without_content_and_claims_nothing(tenant: Any) -> None:
+    waiting(tenant, 3)
+    desk = Desk(tenant)
+    page = desk.get()
+    assert page.status_code == 200
+    assert page.content.decode().count('role="option"') == 3
+    assert CANARY not in page.content.decode()
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        assert not Claim.objects.filter(tenant_id=tenant.id).exists()
+
+
+def test_an_item_is_shown_in_clear_once_it_is_claimed_and_the_chain_says_so(tenant: Any) -> None:
+    (candidate,) = waiting(tenant)
+    desk = Desk(tenant)
+    before = desk.get(f"{candidate}/")
+    assert before.status_code == 200
+    assert CANARY not in before.content.decode()
+    assert audited(tenant, "content.shown") == 0
+    claimed = desk.claim()
+    assert claimed["item"] == candidate
+    assert f"<mark>I live in {CANARY}-town 0</mark>" in claimed["pane"]
+    assert audited(tenant, "content.shown") == 1
+
+
+def test_what_stands_beside_the_evidence_is_masked_by_its_type(tenant: Any) -> None:
+    waiting(tenant)
+    pane = Desk(tenant).claim()["pane"]
+    assert '<span class="masked">EMAIL</span>' in pane
+    assert "example.com" not in pane
+
+
+def test_a_decision_goes_through_the_write_door_and_the_next_comes(tenant: Any) -> None:
+    first, second = waiting(tenant, 2)
+    desk = Desk(tenant)
+    claimed = desk.claim()
+    assert claimed["item"] == first
+    desk.decide(claimed)
+    assert state(tenant, first).state == "accepted"
+    assert state(tenant, first).decided_by == desk.person.actor.id
+    assert desk.claim()["item"] == second
+
+
+def test_an_item_has_one_live_claim_and_a_colleague_gets_the_next(tenant: Any) -> None:
+    first, second = waiting(tenant, 2)
+    one, other = Desk(tenant), Desk(tenant)
+    assert one.claim()["item"] == first
+    assert other.claim()["item"] == second
+    assert other.claim(first, status=409)["code"] == "claimed_by_another"
+    assert (
+        other.post(f"{first}/decide/", act="confirm", reason="other", digest="00" * 32).json()["code"] == "claim_lapsed"
+    )
+    assert Desk(tenant).claim().get("empty") is True
+
+
+def test_what_changed_since_it_was_shown_is_not_decided(tenant: Any) -> None:
+    publish(tenant, ATTRIBUTES)
+    ledger, desk = Ledger(tenant.agent()), Desk(tenant)
+    candidate = ledger.said("mira", "home", "Oslo", status=202)["candidate"]
+    claimed = desk.claim()
+    ledger.said("mira", "home", "Oslo", provenance={"turn_id": "again"}, status=202)
+    assert desk.decide(claimed, status=409)["code"] == "changed_since"
+    assert state(tenant, candidate).state == "asked"
+    desk.decide(desk.claim(candidate))
+    assert state(tenant, candidate).state == "accepted"
+
+
+def test_a_claim_that_has_lapsed_decides_nothing_and_the_item_is_anybodys(tenant: Any, superuser: Any) -> None:
+    (candidate,) = waiting(tenant)
+    one, other = Desk(tenant), Desk(tenant)
+    claimed = one.claim()
+    superuser.execute("ALTER TABLE retention_claim DISABLE TRIGGER claim_moves")
+    superuser.execute(
+        "UPDATE retention_claim SET taken_at = taken_at - interval '1 hour', expires_at = clock_timestamp() WHERE tenant_id = %s",
+        [tenant.id],
+    )
+    superuser.execute("ALTER TABLE retention_claim ENABLE TRIGGER claim_moves")
+    assert one.decide(claimed, status=409)["code"] == "claim_lapsed"
+    assert other.claim()["item"] == candidate
+
+
+def test_more_that_is_asked_for_puts_an_item_off_for_everybody(tenant: Any) -> None:
+    (candidate,) = waiting(tenant)
+    desk = Desk(tenant)
+    desk.decide(desk.claim(), "ask_more", "needs_source")
+    assert state(tenant, candidate).state == "asked"
+    assert desk.claim().get("empty") is True
+    assert audited(tenant, "item.more_asked") == 1
+
+
+def test_another_value_is_confirmed_in_place_of_the_proposed_one(tenant: Any) -> None:
+    publish(tenant, ATTRIBUTES)
+    ledger, desk = Ledger(tenant.agent()), Desk(tenant)
+    candidate = ledger.said("mira", "home", "Oslo", status=202)["candidate"]
+    desk.decide(desk.claim(), "edit", value="Bergen")
+    assert state(tenant, candidate).state == "accepted"
+    (fact,) = ledger.facts(subject="mira", attribute="home")
+    assert (fact["value"], fact["confirmed"]) == ("Bergen", True)
+
+
+def test_a_decision_needs_a_reason_that_goes_with_it(tenant: Any) -> None:
+    (candidate,) = waiting(tenant)
+    desk = Desk(tenant)
+    claimed = desk.claim()
+    assert desk.decide(claimed, reason="because", status=422)["code"] == "reason_missing"
+    assert desk.decide(claimed, act="erase", status=400)["code"] == "malformed"
+    assert state(tenant, candidate).state == "asked"
+
+
+def test_what_is_restricted_is_revealed_with_a_reason_before_it_is_confirmed(tenant: Any) -> None:
+    (candidate,) = waiting(tenant, attribute="diet")
+    desk = Desk(tenant)
+    claimed = desk.claim()
+    assert CANARY not in str(claimed)
+    assert desk.decide(claimed, status=403)["code"] == "reveal_first"
+    assert desk.post(f"{candidate}/reveal/", reason="complaint", case="mail@example.com").status_code == 422
+    shown = desk.post(f"{candidate}/reveal/", reason="complaint", case="C-12")
+    assert shown.status_code == 200, shown.content
+    assert shown["Cache-Control"] == "no-store"
+    assert f"{CANARY}-town 0" in shown.json()["pane"]
+    assert shown.json()["seconds"] <= 60
+    assert audited(tenant, "content.revealed") == 1
+    desk.decide(shown.json())
+    assert state(tenant, candidate).state == "accepted"
+
+
+def test_reveals_have_a_daily_budget_and_ask_who_it_is(
+    tenant: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (candidate,) = waiting(tenant, attribute="diet")
+    settings.REVEALS_A_DAY = 1
+    desk = Desk(tenant)
+    desk.claim()
+    assert desk.post(f"{candidate}/reveal/", reason="complaint", case="C-12").status_code == 200
+    assert desk.post(f"{candidate}/reveal/", reason="complaint", case="C-12").json()["code"] == "reveal_budget_spent"
+    monkeypatch.setattr("tenants.signing.RECENT", timedelta())
+    assert desk.post(f"{candidate}/reveal/", reason="complaint", case="C-12").json()["code"] == "show_who_you_are"
+    assert desk.get(f"{candidate}/again/").status_code == 302
+
+
+def test_nobody_reveals_what_is_about_themselves(tenant: Any) -> None:
+    publish(tenant, ATTRIBUTES)
+    desk = Desk(tenant)
+    candidate = Ledger(tenant.agent()).said(desk.person.username, "diet", "none", status=202)["candidate"]
+    desk.claim()
+    assert desk.post(f"{candidate}/reveal/", reason="complaint", case="C-12").json()["code"] == "about_yourself"
+
+
+def test_two_who_take_the_next_at_once_never_get_the_same(tenant: Any) -> None:
+    candidates = waiting(tenant, 6)
+    desks = [Desk(tenant) for _ in range(3)]
+
+    def work(desk: Desk) -> list[str]:
+        done = []
+        while (claimed := desk.claim()).get("item"):
+            desk.decide(claimed)
+            done.append(claimed["item"])
+        return done
+
+    done = at_once([partial(work, desk) for desk in desks])
+    assert sorted(each for some in done for each in some) == sorted(candidates)
+    assert audited(tenant, "candidate.decided") == 6
+
+
+def test_single_keys_are_turned_off_for_a_person(tenant: Any) -> None:
+    waiting(tenant)
+    one, other = Desk(tenant), Desk(tenant)
+    assert one.client.post("/admin/desk/keys/", {"single": "off"}).status_code == 200
+    assert 'data-single="off"' in one.get().content.decode()
+    assert 'data-single="on"' in other.get().content.decode()
+
+
+@pytest.mark.parametrize("role", [MemberRole.AUDITOR, MemberRole.TENANT_ADMIN])
+def test_whoever_decides_nothing_sees_no_desk(tenant: Any, role: MemberRole) -> None:
+    (candidate,) = waiting(tenant)
+    desk = Desk(tenant, role)
+    assert desk.get().status_code == 403
+    assert desk.post("claim/").status_code == 403
+    assert desk.post(f"{candidate}/reveal/").status_code == 403
+
+
+def test_the_page_runs_files_of_ours_and_nothing_else(tenant: Any) -> None:
+    waiting(tenant)
+    page = Desk(tenant).get()
+    policy = page["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "script-src 'self'" in policy
+    text = page.content.decode()
+    assert not re.search(r"<script>|<style|\sstyle=|\son\w+=", text)
+
+
+def test_the_rows_say_nothing_of_the_last_statement_of_a_colleague(tenant: Any) -> None:
+    waiting(tenant, 2)
+    one, other = Desk(tenant), Desk(tenant)
+    one.claim()
+    assert "claimed by a colleague" in other.get().content.decode()
+    assert "claimed by you" in one.get().content.decode()
