@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import figures, in_process, over_http, recalling, volume
+from benchmarks import ending, figures, in_process, over_http, recalling, volume
 from benchmarks.figures import Figure
 from benchmarks.ground import Ground, ground
 from benchmarks.partner import PartnerFailed
@@ -28,6 +28,7 @@ MEASURES: dict[str, Callable[[Ground, Size], list[Figure]]] = {
     "late": volume.late,
     "batches": volume.batches,
     "large": volume.large,
+    "compaction": ending.compaction,
 }
 
 

@@ -26,8 +26,10 @@ from memory.outcomes import Written  # noqa: E402
 from policies.definitions import load_definitions  # noqa: E402
 from policies.publishing import publish_attributes, publish_policy  # noqa: E402
 from policies.rules import STARTER, load_policy  # noqa: E402
+from retention import compaction  # noqa: E402
 from tenants.actors import Actor, ActorKind, Scope  # noqa: E402
 from tenants.isolation import Role, tenant_transaction  # noqa: E402
+from tenants.models import PLATFORM  # noqa: E402
 from tenants.registry import OPERATOR, create_agent, create_tenant, issue_key  # noqa: E402
 
 DEADLINE = "passport_deadline"
@@ -147,6 +149,17 @@ class Doors:
         """Say the next value of as many known subjects as a batch holds."""
         self._write([said(f"batch-0-{each}", DEADLINE, value(each + number + 1)) for each in range(size)], batch=True)
 
+    def compact_chunk(self, number: int) -> None:
+        """Do one chunk of compaction."""
+        worker = Actor(kind=ActorKind.JOB, id=PLATFORM, tenant=self.actor.tenant)
+        compaction.chunk(worker, compaction._open(worker))
+
+    def compact(self) -> dict[str, Any]:
+        """Compact all that is overdue; return how long that took, and what it removed."""
+        began = perf_counter()
+        done = compaction.compact(Actor(kind=ActorKind.JOB, id=PLATFORM, tenant=self.actor.tenant))
+        return {"seconds": perf_counter() - began, "counts": done.counts}
+
 
 def statements(job: Callable[[int], None], numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Run a job and return of each of its statements how often it runs in one, and how long that takes (seconds, median).
@@ -202,6 +215,9 @@ def main() -> None:
 
             assert doors is not None
             answer = talk.seed(doors.actor, **asked)
+        elif name == "compact":
+            assert doors is not None
+            answer = doors.compact()
         elif name == "statements":
             answer = statements(getattr(doors, asked["of"]), numbers)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -63,6 +64,11 @@ class Partner:
         if not line:
             raise self._failure(job)
         return json.loads(line)
+
+    def answered(self) -> bool:
+        """Whether the job that was begun has come to its end."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def do(self, job: str, numbers: Iterable[int] = (), **given: Any) -> Any:
         """Have one job done and return its answer. Raises `PartnerFailed`."""

@@ -18,7 +18,9 @@ class Size:
     #: Facts of the large and of the small database.
     many: int
     few: int
+    #: Facts that compaction finds overdue.
+    overdue: int
 
 
-FULL = Size(rounds=15, calls=100, requests=1_500, many=1_000_000, few=10_000)
-QUICK = Size(rounds=3, calls=30, requests=200, many=20_000, few=2_000)
+FULL = Size(rounds=15, calls=100, requests=1_500, many=1_000_000, few=10_000, overdue=1_000_000)
+QUICK = Size(rounds=3, calls=30, requests=200, many=20_000, few=2_000, overdue=20_000)

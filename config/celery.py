@@ -41,6 +41,7 @@ PERIODIC = {
     "memory.index": 30.0,
     "memory.tidy": 600.0,
     "retention.end_overdue": 60.0,
+    "retention.compact": 60.0,
     "retention.rotate_keys": 300.0,
     "retention.count_acts": 20.0,
 }

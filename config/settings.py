@@ -88,6 +88,7 @@ OUTBOX_WORKERS = {
     "derived.build": "memory.derived.build",
     "ending.owed": "retention.endings_log.work",
     "context.build": "memory.context.build",
+    "compaction.asked": "retention.compaction.work",
 }
 OUTBOX_HANDLERS = {
     "ledger.check": "memory.indexing.check_and_index",

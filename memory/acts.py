@@ -283,6 +283,7 @@ def _settle_overdue(writing: Writing, key: KeyState) -> None:
     rows.settle(writing.actor.tenant, key.overdue)
     for fact_id, cause in key.overdue:
         writing.note(Action.FACT_SETTLED, "fact", fact_id, reason=cause)
+        writing.met_overdue = True
     key.overdue = []
 
 

@@ -43,8 +43,8 @@ def added(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
 # The worker may read no content, so whether any is there is told by the row's end alone.
 _EMPTY = """
 UPDATE memory_payload p SET clear = NULL, sealed = NULL, key_id = NULL, redaction_state = 'applied', ended_at = clock_timestamp()
-WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[]) AND p.ended_at IS NULL AND p.purpose <> 'derived'
-RETURNING p.purpose
+WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[]) AND (p.ended_at IS NULL) IS TRUE AND p.purpose <> 'derived'
+RETURNING p.purpose, p.sensitivity > 1
 """
 _UNFIND = "DELETE FROM memory_searchentry e WHERE e.tenant_id = %s::uuid AND e.payload_id = ANY (%s::uuid[])"
 _DERIVED_AMONG = """
@@ -84,8 +84,10 @@ def erase_payloads(tenant: UUID, payloads: Sequence[UUID]) -> Erased:
 def _emptied(tenant: UUID, payloads: Sequence[UUID], counts: dict[str, int]) -> Erased:
     if payloads:
         rows.execute(_UNFIND, [tenant, list(payloads)])
-        for (purpose,) in rows.fetch(_EMPTY, [tenant, list(payloads)]):
-            counts[_COUNTED[purpose]] = counts.get(_COUNTED[purpose], 0) + 1
+        for purpose, above_internal in rows.fetch(_EMPTY, [tenant, list(payloads)]):
+            # What is personal stands sealed, always; what is not may stand in clear.
+            for name in (_COUNTED[purpose], "sealed" if above_internal else "clear"):
+                counts[name] = counts.get(name, 0) + 1
     return Erased((), {name: count for name, count in counts.items() if count})
 
 
@@ -375,11 +377,12 @@ RETURNING k.subject_id
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The rows that are gone, by kind; `episodes` and `subjects` are what may be looked at next: they lost something."""
+    """The rows that are gone, by kind; `keys`, `episodes` and `subjects` lost something and may be looked at next."""
 
     counts: dict[str, int]
     episodes: tuple[UUID, ...] = ()
     subjects: tuple[UUID, ...] = ()
+    keys: tuple[UUID, ...] = ()
 
 
 def remove_facts(tenant: UUID, keys: Sequence[UUID], held: Held) -> Removed:
@@ -479,6 +482,12 @@ _DELETE_SAYINGS = """
 DELETE FROM memory_candidatesaying s WHERE s.tenant_id = %s::uuid AND s.candidate_id = ANY (%s::uuid[])
 RETURNING s.episode_id, s.quote_id
 """
+_KEYS_OF_CANDIDATES = """
+SELECT k.id FROM memory_candidate c
+  CROSS JOIN LATERAL (SELECT x.id FROM memory_factkey x WHERE x.tenant_id = c.tenant_id AND x.subject_id = c.subject_id
+    AND x.attribute_id = c.attribute_id OFFSET 0) k
+WHERE c.tenant_id = %s::uuid AND c.id = ANY (%s::uuid[])
+"""
 _DELETE_CANDIDATES = "DELETE FROM memory_candidate c WHERE c.tenant_id = %s::uuid AND c.id = ANY (%s::uuid[])"
 _LOOSE = """
 SELECT p.id FROM memory_payload p WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[]) AND p.ended_at IS NOT NULL
@@ -495,6 +504,7 @@ def remove_candidates(tenant: UUID, candidates: Sequence[UUID], held: Held) -> R
     if not found:
         return Removed({})
     gone = [row[0] for row in found]
+    keys = {row[0] for row in rows.fetch(_KEYS_OF_CANDIDATES, [tenant, gone])}
     sayings = rows.fetch(_DELETE_SAYINGS, [tenant, gone])
     count = rows.count(_DELETE_CANDIDATES, [tenant, gone])
     loose = [row[0] for row in rows.fetch(_LOOSE, [tenant, [quote for _, quote in sayings if quote is not None]])]
@@ -505,7 +515,8 @@ def remove_candidates(tenant: UUID, candidates: Sequence[UUID], held: Held) -> R
         "payloads": rows.count(_DELETE_PAYLOADS, [tenant, payloads]),
     }
     episodes = {episode for episode, _ in sayings if episode is not None}
-    return Removed(_more_than_none(counts), tuple(sorted(episodes)), tuple(sorted({row[2] for row in found})))
+    subjects = {row[2] for row in found}
+    return Removed(_more_than_none(counts), tuple(sorted(episodes)), tuple(sorted(subjects)), tuple(sorted(keys)))
 
 
 # Whoever writes about a subject holds it: one that is held is left. The look comes after the lock.

@@ -29,7 +29,8 @@ _PAYLOADS = f"""
 UPDATE memory_payload p SET expires_at = w.until FROM {rows.recordset("rows", _UNTIL)}
 WHERE p.tenant_id = %(tenant)s::uuid AND p.id = w.id AND p.expires_at > w.until
 """
-# A fact's end is the latest of its standing evidence; where nothing stands for it any more, of what was said last of it.
+# A fact's end is the latest of its standing evidence; where nothing stands for it any more, of what was said last of it. One that
+# ended already follows too: by this date its value is found and removed.
 _FACTS = """
 WITH said AS (
   SELECT e.fact_id, count(*) FILTER (WHERE e.retracted_at IS NULL) AS standing,
@@ -42,7 +43,7 @@ WITH said AS (
   SELECT s.fact_id, CASE WHEN s.standing > 0 THEN s.latest ELSE s.ever END AS until, s.basis FROM said s WHERE s.endless = 0
 )
 UPDATE memory_fact f SET expires_at = d.until, basis = d.basis FROM due d
-WHERE f.tenant_id = %(tenant)s::uuid AND f.id = d.fact_id AND f.ended_at IS NULL AND f.expires_at > d.until
+WHERE f.tenant_id = %(tenant)s::uuid AND f.id = d.fact_id AND f.expires_at > d.until
   AND d.basis <> 'indefinite'
 RETURNING f.id, f.payload_id, f.expires_at, f.basis
 """

@@ -65,6 +65,8 @@ class Writing:
     verdicts: set[str] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
+    #: It marked something as ended, whose content is to be removed by whoever does.
+    met_overdue: bool = False
     #: What its request is remembered by, where it came with a key.
     kept: list[IdempotencyRow] = field(default_factory=list)
 
@@ -231,6 +233,9 @@ def store(writing: Writing) -> None:
     # Before the keys move on: only what the newest stored act opened may be removed, and these acts may lie later.
     rows.delete_beliefs(tenant, [each for _, chain in chains for each in chain.deleted])
     now = writing.now
+    outbox_rows = [OutboxRow(new_id(), "ledger.check", key, now, now) for key in sorted(writing.touched)]
+    if writing.met_overdue:
+        outbox_rows.append(OutboxRow(new_id(), "compaction.asked", tenant, now, now))
     rows.store(
         tenant,
         [
@@ -238,7 +243,7 @@ def store(writing: Writing) -> None:
             (rows.FACTS, facts),
             (rows.EVIDENCE, writing.evidence),
             (rows.BELIEFS, _opened(chains)),
-            (rows.OUTBOX, [OutboxRow(new_id(), "ledger.check", key, now, now) for key in sorted(writing.touched)]),
+            (rows.OUTBOX, outbox_rows),
             (rows.IDEMPOTENCY, writing.kept),
             (rows.RECEIPTS, [_receipt(writing)]),
         ],

@@ -5,13 +5,19 @@ from datetime import UTC, datetime
 from celery import shared_task
 from django.conf import settings
 
-from retention import expiry, rotation, tally
+from retention import compaction, expiry, rotation, tally
 
 
 @shared_task(name="retention.end_overdue")
 def end_overdue() -> None:
     """Mark what has outlived its time as ended."""
     expiry.end_overdue()
+
+
+@shared_task(name="retention.compact")
+def compact() -> None:
+    """Remove what has outlived its time; go on with runs that were cut off."""
+    compaction.compact_due()
 
 
 @shared_task(name="retention.rotate_keys")

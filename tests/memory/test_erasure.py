@@ -152,7 +152,7 @@ def test_only_a_redacted_fact_shows_as_a_tombstone(doors: Doors) -> None:
     end(doors, redacted.fact, cause="redacted")
     end(doors, erased.fact, cause="erased")
     shown = doors.page("city", valid_at=day(2)).results
-    assert [(each["value"], each["redaction"]["state"]) for each in shown] == [(None, "applied")]
+    assert [(each["value"]["redacted"], each["redaction"]["state"]) for each in shown] == [(True, "applied")]
     assert doors.page("city", subject="jon", valid_at=day(2)).results == []
 
 
@@ -161,7 +161,7 @@ def test_evidence_whose_own_life_is_over_loses_its_quote_and_still_marks_its_str
     said = doors.say("city", "Oslo", 1, episode=episode.id, quote="live in Oslo")
     doors.say("city", "Oslo", 4)
     done = ending(doors, lambda: erasure.end_quotes(doors.id, [said.evidence], datetime.now(UTC)))
-    assert (done.records, done.counts) == ((said.evidence,), {"quotes": 1})
+    assert (done.records, done.counts) == ((said.evidence,), {"quotes": 1, "sealed": 1})
     assert doors.sql("SELECT count(*) FROM memory_payload WHERE purpose = 'quote'") == [(0,)]
     assert doors.values("city", 2) == ["Oslo"]
     assert_sound(doors)
