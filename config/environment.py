@@ -34,6 +34,8 @@ class Environment(BaseSettings):
     port: int = Field(default=8000, ge=1, le=65535)
     keys: Path | None = None
     endings: Path | None = None
+    #: Hosts (or host:port) of recipients' addresses that may be private or without https; separated by commas.
+    notice_hosts: str = ""
     rotate_keys_days: int = Field(default=0, ge=0, le=3650)
     broker_url: str = Field(default="pgmq://", repr=False)
     broker_dsn: str = Field(default="", repr=False)

@@ -87,6 +87,8 @@ OUTBOX_WORKERS = {
     "episode.extract": "memory.extracting.work",
     "derived.build": "memory.derived.build",
     "ending.owed": "retention.endings_log.work",
+    "erasure.run": "retention.erasing.work",
+    "notice.send": "retention.notices.work",
     "context.build": "memory.context.build",
     "compaction.asked": "retention.compaction.work",
 }
@@ -101,6 +103,8 @@ POSTGRES_PROGRAM = "config.environment.postgres_program"
 # What doctor asks of apps that `tenants` knows nothing of.
 DOCTOR_CHECKS = ["retention.endings_log.checks", "retention.rotation.checks"]
 #: After how long beat rotates tenants' keys; None: it only goes on with rotations that were cut off.
+#: Hosts of recipients that may be asked although they are private or without https.
+NOTICE_HOSTS = frozenset(filter(None, (each.strip().lower() for each in ENVIRONMENT.notice_hosts.split(","))))
 ROTATE_KEYS_EVERY = timedelta(days=ENVIRONMENT.rotate_keys_days) or None
 SEARCH_LANGUAGE = ENVIRONMENT.search_language
 #: How often a day (of UTC) one person may have shown what is masked for them.

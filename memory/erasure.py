@@ -10,6 +10,7 @@ Everything is done by sets: a thousand records take as many statements as one. N
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from secrets import token_bytes
 from uuid import UUID
 
 from memory import rows
@@ -575,3 +576,77 @@ def remove_data_keys(tenant: UUID, keys: Sequence[UUID]) -> int:
     That destroys nothing that is in a backup: there they can be unwrapped until the tenant's key has been rotated.
     """
     return rows.count(_DELETE_DATA_KEYS, [tenant, list(keys)]) if keys else 0
+
+
+# a subject ------------------------------------------------------------------------------------------------------------
+
+_END_SUBJECT = """
+UPDATE memory_subject s SET ended_at = %s::timestamptz WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid AND s.ended_at IS NULL
+"""
+_RELEASE = "DELETE FROM memory_subjectidentifier i WHERE i.tenant_id = %s::uuid AND i.subject_id = %s::uuid"
+
+
+def release_names(tenant: UUID, subject: UUID, now: datetime) -> int:
+    """End a subject, whose row is locked: from the commit on no name finds it, and nothing more is written about it.
+
+    Whoever says one of its names afterwards speaks of another subject. What the names said goes by `end_names`. Returns
+    how many there were.
+    """
+    rows.execute(_END_SUBJECT, [now, tenant, subject])
+    return rows.count(_RELEASE, [tenant, subject])
+
+
+_DELETE_ALIASES = """
+DELETE FROM memory_payload p WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[]) AND p.purpose = 'alias'
+"""
+_LEFT_OF_DERIVED = "DELETE FROM memory_derived d WHERE d.tenant_id = %s::uuid AND d.subject_id = %s::uuid"
+
+
+def end_names(tenant: UUID, subject: UUID, payloads: Sequence[UUID]) -> Erased:
+    """Overwrite what the names of a released subject said, with whatever they are found by; aliases' rows go too."""
+    erased = erase_payloads(tenant, payloads)
+    rows.execute(_DELETE_ALIASES, [tenant, list(payloads)])
+    rows.execute(_LEFT_OF_DERIVED, [tenant, subject])
+    return erased
+
+
+_END_ENDS = """
+UPDATE memory_evidence e SET redaction_state = 'applied'
+WHERE e.tenant_id = %s::uuid AND e.key_id = ANY (%s::uuid[]) AND e.fact_id IS NULL AND e.redaction_state <> 'applied'
+"""
+
+
+def end_ends(tenant: UUID, keys: Sequence[UUID]) -> None:
+    """Let what was said to have ended, in keys of an erased subject, be over: it marks nothing that is kept."""
+    rows.execute(_END_ENDS, [tenant, list(keys)])
+
+
+_DELETE_CONSENTS = """
+DELETE FROM policies_consent c WHERE c.tenant_id = %s::uuid AND c.subject_id = %s::uuid
+  AND NOT EXISTS (SELECT FROM memory_evidence e WHERE e.tenant_id = c.tenant_id AND e.consent_id = c.id)
+  AND NOT EXISTS (SELECT FROM memory_episode e WHERE e.tenant_id = c.tenant_id AND e.consent_id = c.id)
+"""
+
+
+def remove_consents(tenant: UUID, subject: UUID) -> int:
+    """Remove the consents of an erased subject, but for those that what is kept names; return how many."""
+    return rows.count(_DELETE_CONSENTS, [tenant, subject])
+
+
+_OVERWRITE_KEY = """
+UPDATE tenants_subjectkey k SET wrapped = %s::bytea FROM memory_subject s
+WHERE k.tenant_id = %s::uuid AND s.tenant_id = k.tenant_id AND s.id = %s::uuid AND k.id = s.key_id
+"""
+
+
+def overwrite_data_key(tenant: UUID, subject: UUID) -> int:
+    """Overwrite the wrapped data key of a subject with noise: what it sealed is not read again from this database.
+
+    A copy of the row as it was can be unwrapped until the tenant's key has been rotated. The row goes by `remove_subject`.
+    """
+    return rows.count(_OVERWRITE_KEY, [token_bytes(60), tenant, subject])
+
+
+def remove_subject(tenant: UUID, subject: UUID) -> Removed:
+    """Remove the row of an erased subject and its data key, where nothing points at it any more."""
+    return remove_subjects(tenant, [subject], lambda kind, ids: ())

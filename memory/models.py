@@ -55,6 +55,8 @@ class Subject(Named):
     #: Never written with another value: writers hold a right on it so that they may lock the row.
     lock_no = models.SmallIntegerField(default=0)
     created_at = models.DateTimeField()
+    #: When its erasure was decided: no name finds it any more, and nothing more is written about it.
+    ended_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "memory_subject"

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from memory import rows
 from memory.rows import PayloadRow, SubjectKeyRow, SubjectRow
+from tenants.errors import Missing
 from tenants.identity import new_id
 from tenants.secrets import keyring
 
@@ -55,7 +56,7 @@ WITH named AS MATERIALIZED (
       WHERE i.tenant_id = %(tenant)s::uuid AND i.digest = w.digest OFFSET 0) i
 ), locked AS MATERIALIZED (
   SELECT s.id, s.key_id FROM memory_subject s
-  WHERE s.tenant_id = %(tenant)s::uuid AND s.id = ANY (ARRAY(SELECT n.subject_id FROM named n))
+  WHERE s.tenant_id = %(tenant)s::uuid AND s.id = ANY (ARRAY(SELECT n.subject_id FROM named n)) AND s.ended_at IS NULL
   ORDER BY s.id FOR KEY SHARE
 )
 SELECT i.digest, l.id, l.key_id, k.wrapped, k.version
@@ -72,7 +73,7 @@ _FIND_ONE = """
 SELECT n.digest, s.id, s.key_id, k.wrapped, k.version
 FROM (SELECT i.digest, i.subject_id FROM memory_subjectidentifier i
     WHERE i.tenant_id = %(tenant)s::uuid AND i.digest = %(digest)s::bytea OFFSET 0) i
-  JOIN memory_subject s ON s.tenant_id = %(tenant)s::uuid AND s.id = i.subject_id
+  JOIN memory_subject s ON s.tenant_id = %(tenant)s::uuid AND s.id = i.subject_id AND s.ended_at IS NULL
   CROSS JOIN LATERAL (SELECT n.digest FROM memory_subjectidentifier n
     WHERE n.tenant_id = %(tenant)s::uuid AND n.subject_id = s.id OFFSET 0) n
   CROSS JOIN LATERAL (SELECT k.wrapped, k.version FROM tenants_subjectkey k
@@ -155,13 +156,16 @@ _OF_ID = """
 SELECT s.key_id, k.wrapped, k.version,
   ARRAY(SELECT i.digest FROM memory_subjectidentifier i WHERE i.tenant_id = s.tenant_id AND i.subject_id = s.id)
 FROM memory_subject s CROSS JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = s.tenant_id AND x.id = s.key_id OFFSET 0) k
-WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR KEY SHARE OF s
+WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid AND s.ended_at IS NULL FOR KEY SHARE OF s
 """
 
 
 def of_id(tenant: UUID, subject: UUID) -> SubjectState:
-    """Return a subject that is there, locked against its erasure."""
-    ((key, wrapped, version, names),) = rows.fetch(_OF_ID, [tenant, subject])
+    """Return a subject that is there, locked against its erasure. Raises `Missing` for one that is being erased."""
+    found = rows.fetch(_OF_ID, [tenant, subject])
+    if not found:
+        raise Missing
+    ((key, wrapped, version, names),) = found
     return SubjectState(subject, key, keyring().unwrap(tenant, bytes(wrapped), version), frozenset(map(bytes, names)))
 
 

@@ -5,7 +5,7 @@ from django.db import models
 from simple_history.models import HistoricalRecords
 
 from policies.models import Attribute
-from tenants.models import Link, Named, Tenant
+from tenants.models import Agent, Link, Named, SubjectKey, Tenant
 
 
 class OwedEnding(Named):
@@ -318,3 +318,85 @@ class DeskPreference(Named):
 
     class Meta:
         db_table = "retention_deskpreference"
+
+
+class Erasure(Named):
+    """The erasure of one subject, from the question to the certificate. The subject is an id that names nobody any more."""
+
+    tenant = Link(Tenant)
+    subject_id = models.UUIDField()
+    state = models.TextField(default="requested")
+    #: A code of a closed list (`erasing.REASONS`).
+    reason = models.TextField()
+    #: The subject's own request, where there is one: their identity was checked there.
+    request_id = models.UUIDField(null=True)
+    #: What the preview counted, by code, and the digest by which an approval is bound to it.
+    preview = models.JSONField(default=dict)
+    digest = models.BinaryField()
+    asked_kind = models.TextField()
+    asked_by = models.UUIDField()
+    asked_at = models.DateTimeField()
+    #: What was put before a second person, and what they decided.
+    question_id = models.UUIDField(null=True)
+    approved_by = models.UUIDField(null=True)
+    approved_at = models.DateTimeField(null=True)
+    #: Where the subject's names are stored: they go last, since mentions are found by them.
+    name_ids = ArrayField(models.UUIDField(), default=list)
+    run_id = models.UUIDField(null=True)
+    certificate_id = models.UUIDField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_erasure"
+
+
+class ErasureItem(Named):
+    """What an erasure leaves to a person: a mention in another's episode, or another's fact that rests on what was erased."""
+
+    tenant = Link(Tenant)
+    erasure = Link(Erasure)
+    kind = models.TextField()
+    target_id = models.UUIDField()
+    state = models.TextField(default="open")
+    reason = models.TextField(null=True)
+    found_at = models.DateTimeField()
+    decided_by = models.UUIDField(null=True)
+    decided_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_erasureitem"
+
+
+class NoticeEndpoint(Named):
+    """Where an agent's people are told by webhook, and the secret that signs it, sealed under a data key of its own."""
+
+    tenant = Link(Tenant)
+    agent = Link(Agent)
+    url = models.TextField()
+    key = Link(SubjectKey)
+    sealed = models.BinaryField()
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_noticeendpoint"
+
+
+class Notice(Named):
+    """One message to one recipient: of these facts, which it has read, nothing is kept any more. Ids alone."""
+
+    tenant = Link(Tenant)
+    erasure = Link(Erasure)
+    agent = Link(Agent)
+    fact_ids = ArrayField(models.UUIDField())
+    state = models.TextField(default="waiting")
+    attempts = models.IntegerField(default=0)
+    #: What came of the last attempt: an HTTP status, or a code.
+    status = models.SmallIntegerField(null=True)
+    code = models.TextField(null=True)
+    created_at = models.DateTimeField()
+    tried_at = models.DateTimeField(null=True)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_notice"

@@ -108,7 +108,9 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id key consent_ids",
         content_free=f"tenant purpose written_at ended_at {_GOVERNED}",
     ),
-    "memory.Subject": _fields(pseudonymous="id payload key", content_free="tenant kind restricted lock_no created_at"),
+    "memory.Subject": _fields(
+        pseudonymous="id payload key", content_free="tenant kind restricted lock_no created_at ended_at"
+    ),
     "memory.SubjectIdentifier": _fields(
         pseudonymous="id subject digest payload", content_free="tenant is_key created_at"
     ),
@@ -241,6 +243,20 @@ _MODELS: dict[str, Fields] = {
         content_free="tenant target_kind fields sensitivity reason at expires_at",
     ),
     "retention.DeskPreference": _fields(pseudonymous="id person_id", content_free="tenant single_keys"),
+    "retention.Erasure": _fields(
+        pseudonymous="id subject_id request_id digest asked_by question_id approved_by name_ids run_id certificate_id",
+        content_free="tenant state reason preview asked_kind asked_at approved_at finished_at",
+    ),
+    "retention.ErasureItem": _fields(
+        pseudonymous="id erasure target_id decided_by", content_free="tenant kind state reason found_at decided_at"
+    ),
+    "retention.NoticeEndpoint": _fields(
+        pseudonymous="id agent key sealed", content_free="tenant url created_at ended_at"
+    ),
+    "retention.Notice": _fields(
+        pseudonymous="id erasure agent fact_ids",
+        content_free="tenant state attempts status code created_at tried_at sent_at",
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -345,6 +361,14 @@ REASONS = MappingProxyType(
         "memory.Derived.print": "of ids and numbers of transactions",
         "memory.Derived.rules": "numbers of the catalogue and of the index's rules, and a language",
         "memory.DerivedSource.state": "of ids, numbers and codes of a fact's row; no value",
+        "retention.Erasure.asked_kind": "a word of a closed list",
+        "retention.Erasure.reason": "a code of a closed list",
+        "retention.Erasure.preview": "numbers by codes, by a check",
+        "retention.Erasure.digest": "of ids and counts",
+        "retention.ErasureItem.reason": "a code, of the shape that a check allows",
+        "retention.Notice.code": "a code, of the shape that a check allows",
+        "retention.NoticeEndpoint.url": "an address of a recipient's program, given by an operator or a person of the organisation",
+        "retention.NoticeEndpoint.sealed": "a signing secret, sealed under a data key of its own",
         "memory.Suppression.key": "a word of a closed list",
         "memory.Suppression.digest": "an HMAC under the tenant's pepper, which is not in the database",
         "memory.Suppression.cause": "a word of a closed list",

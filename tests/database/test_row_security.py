@@ -38,6 +38,7 @@ MAY_DELETE = {
         ]
     ),
     ("muniment_worker", "tenants_subjectkey"),
+    ("muniment_worker", "policies_consent"),
     ("muniment_front", "django_session"),
     ("muniment_staff", "django_session"),
     ("muniment_front", "mfa_authenticator"),  # a person's own second factor, taken away
