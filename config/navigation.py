@@ -17,6 +17,14 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "Keep",
+        (
+            ("retention.matter", "Matters", "gavel"),
+            ("retention.hold", "Holds", "lock"),
+            ("retention.refusedending", "Refused endings", "block"),
+        ),
+    ),
+    (
         "Memory",
         (
             ("memory.subject", "Subjects", "person"),

@@ -113,6 +113,8 @@ REVEALS_A_DAY = ENVIRONMENT.reveals_a_day
 MODEL_EXTRACTOR = ENVIRONMENT.extractor()
 #: Who tells the pages of attributes what is stored of one: `policies` knows of no memory.
 FACTS_BY_VERSION = "memory.sight.facts_by_version"
+#: Who says which holds cover a record (retention knows, and stands above memory).
+HOLDING = "retention.admin.holds.holding"
 #: The spaCy model by which detection looks for names too; a process does not start with one that is not there.
 NAMES_MODEL = ENVIRONMENT.names()
 # Which codes of second factors were used, and how many were tried: shared by the processes of a host, and by nothing else.

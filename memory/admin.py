@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
@@ -19,6 +20,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.module_loading import import_string
 from unfold.views import ChangeList
 
 from memory import outbox, remember, sight, timeline
@@ -102,6 +104,25 @@ def writer(row: Any) -> str:
     return f"{row.writer_kind} {str(row.writer_id)[-8:]}"
 
 
+def holding(row: Any) -> list[tuple[UUID, str]]:
+    """Return the legal holds that keep a record, by id and their matter's reference."""
+    found: list[tuple[UUID, str]] = import_string(settings.HOLDING)(row.tenant_id, row._meta.model_name, row.id)
+    return found
+
+
+class _Held(MetadataAdmin):
+    """A record whose page says which holds keep it."""
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        found = None
+        if object_id is not None and request.method in ("GET", "HEAD"):
+            found = self.get_object(request, object_id)
+        told = {} if found is None else {"held_by": holding(found)}
+        return super().changeform_view(request, object_id, form_url, {**told, **(extra_context or {})})
+
+
 _SAID_SHOWN = 100
 #: What the state of a stretch is called, and how its bar looks.
 _STATES = {
@@ -177,6 +198,7 @@ class SubjectAdmin(PageAdmin):
             "opts": self.opts,
             "title": str(subject),
             "subject": subject,
+            "held_by": holding(subject),
             "shown": shown,
             "more": more,
             "drawing": timeline.draw(spans, now=datetime.now(UTC), known_at=known_at),
@@ -199,7 +221,7 @@ class SubjectAdmin(PageAdmin):
 
 
 @admin.register(Episode)
-class EpisodeAdmin(MetadataAdmin):
+class EpisodeAdmin(_Held):
     """Raw input, without its text."""
 
     list_display = (
@@ -282,7 +304,7 @@ class _Ends(admin.SimpleListFilter):
 
 
 @admin.register(Fact)
-class FactAdmin(MetadataAdmin):
+class FactAdmin(_Held):
     """Values, by their class."""
 
     list_display = (
@@ -338,7 +360,7 @@ class FactAdmin(MetadataAdmin):
 
 
 @admin.register(Evidence)
-class EvidenceAdmin(MetadataAdmin):
+class EvidenceAdmin(_Held):
     """Sayings, with their provenance and without their quotes."""
 
     list_display = (
@@ -509,6 +531,7 @@ class CandidateAdmin(PageAdmin):
             "opts": self.opts,
             "title": str(candidate),
             "candidate": candidate,
+            "held_by": holding(candidate),
             "level": level,
             "reasons": [wording.asked(reason) for reason in candidate.reasons],
             "provenance": provenance,

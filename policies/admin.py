@@ -625,6 +625,8 @@ _ACTS = {
     Act.RELEASE_HOLD: "Release a hold",
     Act.ERASE_SUBJECT: "Erase a subject",
 }
+#: Acts that are decided on the page of what they are about, by the name of that page.
+_ELSEWHERE = {Act.RELEASE_HOLD: "admin:retention_hold_change"}
 _ANSWERS = {Answer.APPROVE: "Approve", Answer.RETURN: "Send back", Answer.REFUSE: "Refuse"}
 
 
@@ -744,6 +746,7 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
             "answers": [(answer.value, _ANSWERS[answer], words(*ANSWER_REASONS[answer])) for answer in _ANSWERS],
             "problem": problem,
             "current": None,
+            "elsewhere": reverse(_ELSEWHERE[act], args=[asked.target_id]) if act in _ELSEWHERE else "",
         }
         if act in (Act.PUBLISH_ATTRIBUTE, Act.PUBLISH_POLICY):
             version = publishing.version_of(asked.tenant_id, act, asked.target_id)

@@ -1,7 +1,7 @@
 import re
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib import admin
@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from memory.models import Candidate, Fact, OutboxEntry
-from retention import requests
+from retention import holds, requests
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
 from tenants.isolation import Role, tenant_transaction
@@ -37,6 +37,7 @@ MODELS = (
         "policies/decisionrequest",
         "policies/delegation",
     ),
+    *("retention/matter", "retention/hold", "retention/refusedending"),
 )
 
 
@@ -64,7 +65,19 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
         assert granted.status_code == 201, granted.content
         with tenant_transaction(Role.STAFF, tenant=organisation.id):
             requests.lodge(ledger.agent.actor, requests.Kind.ACCESS, name, now=datetime.now(UTC))
+        refuse_an_ending(ledger, kept.json()["id"])
     return ledger
+
+
+def refuse_an_ending(ledger: Ledger, episode: str) -> None:
+    """Hold an episode, and have somebody try to end it."""
+    matter = ledger.post("/matters/", {"reference": f"case-{uuid4().hex[:12]}", "reason": "audit"}).json()["id"]
+    record = {"record": {"kind": "episode", "id": episode}}
+    assert ledger.post("/holds/", {"matter": matter, "scopes": [record]}).status_code == 201
+    actor = ledger.agent.actor
+    with tenant_transaction(Role.WORKER, tenant=actor.tenant):
+        holds.share(actor.tenant)
+        assert holds.free(actor.tenant, "episode", [UUID(episode)], actor=actor, act="redaction") == []
 
 
 def first_row(page: str, model: str) -> str:
@@ -195,7 +208,11 @@ def test_a_list_goes_on_by_id_and_shows_every_row_once(tenant: Any, monkeypatch:
 
 
 def test_every_model_of_memory_in_the_admin_is_read_only_metadata() -> None:
-    ours = [found for model, found in admin.site._registry.items() if model._meta.app_label in ("memory", "policies")]
+    ours = [
+        found
+        for model, found in admin.site._registry.items()
+        if model._meta.app_label in ("memory", "policies", "retention")
+    ]
     assert len(ours) == len(MODELS)
     for found in ours:
         assert isinstance(found, MetadataAdmin)

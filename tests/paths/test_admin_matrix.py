@@ -51,6 +51,16 @@ ACTS: dict[str, dict[str, tuple[set[MemberRole], int]]] = {
 }
 
 
+KEEPER = {MemberRole.PRIVACY_OFFICER}
+ACTS |= {
+    "retention/matter/open/": {"GET": (KEEPER, 200), "POST": (KEEPER, 422)},
+    "retention/matter/{matter}/place/": {"POST": (KEEPER, 422)},
+    "retention/matter/{matter}/close/": {"POST": (KEEPER, 409)},
+    "retention/hold/{hold}/ask/": {"POST": (KEEPER, 422)},
+    "retention/hold/{hold}/decide/": {"POST": (EVERYBODY, 409)},
+}
+
+
 @pytest.mark.parametrize("role", list(MemberRole))
 def test_acts_of_two_people_are_open_to_their_roles_and_methods_alone(tenant: Any, role: MemberRole) -> None:
     fill(tenant)
@@ -58,6 +68,9 @@ def test_acts_of_two_people_are_open_to_their_roles_and_methods_alone(tenant: An
     ids = {
         name: first_row(seen(client, f"/admin/policies/{name}/"), f"policies/{name}")
         for name in ("attribute", "attributeversion", "policyversion", "decisionrequest")
+    }
+    ids |= {
+        name: first_row(seen(client, f"/admin/retention/{name}/"), f"retention/{name}") for name in ("matter", "hold")
     }
     for path, methods in ACTS.items():
         for method in ("GET", *METHODS):
