@@ -91,6 +91,7 @@ OUTBOX_WORKERS = {
     "notice.send": "retention.notices.work",
     "context.build": "memory.context.build",
     "compaction.asked": "retention.compaction.work",
+    "procedure.activate": "memory.promotion.activate_due",
 }
 OUTBOX_HANDLERS = {
     "ledger.check": "memory.indexing.check_and_index",

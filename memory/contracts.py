@@ -3,6 +3,7 @@
 Strict pydantic models without Django. A refusal is a list of (path, code); the value that was sent is in none of them.
 """
 
+import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -31,6 +32,7 @@ MAX_ID = 200
 MAX_QUOTE = 8_000
 MAX_EPISODE = 1_048_576
 MAX_BATCH = 1_000
+MAX_PROCEDURE = 65_536
 MAX_QUESTION = 20_000
 LEAST_BUDGET, MOST_BUDGET = 50, 32_000
 
@@ -420,6 +422,83 @@ class RecallBody(Body):
         if self.question is None and self.subject is None and self.attributes is None:
             raise _refuse("question_or_subject_needed", "question")
         return self
+
+
+_SCOPE = re.compile(r"tenant|purpose:[a-z][a-z0-9_.-]{0,59}|agent:.{1,100}")
+
+
+def procedure_scope(value: Any) -> str:
+    """Return for whom a version of a procedure is: `tenant`, `purpose:…` or `agent:…`, by its name to the letter."""
+    text = _text(110)(value)
+    if _SCOPE.fullmatch(text) is None:
+        raise _refuse("not_a_scope")
+    return text
+
+
+ProcedureScope = Annotated[
+    str,
+    BeforeValidator(procedure_scope),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(tenant|purpose:[a-z][a-z0-9_.-]{0,59}|agent:[^\u0000-\u001f]{1,100})$",
+            "maxLength": 110,
+            "description": "For whom: everybody in the tenant, whoever acts for a purpose, or one agent.",
+        }
+    ),
+]
+
+
+class ProcedureTest(Body):
+    """By what a version was tried, where that can be looked up, and what came of it."""
+
+    kind: Literal["test", "evaluation"] = "test"
+    reference: ChosenId
+    result: Literal["passed", "failed"]
+    cases: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    passed: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _counted(self) -> "ProcedureTest":
+        if (self.cases is None) != (self.passed is None) or (self.passed or 0) > (self.cases or 0):
+            raise _refuse("out_of_range", "passed")
+        return self
+
+
+class ProcedureEvidenceBody(Body):
+    """What was seen that speaks for a version."""
+
+    episodes: Annotated[list[Id], Field(max_length=50)] = []
+    facts: Annotated[list[Id], Field(max_length=50)] = []
+
+
+class ProcedureVersionBody(Body):
+    """A version of a procedure that is proposed. Nobody acts by it before a person approved it.
+
+    `base`: the version that the proposal was made against, null for none; where it is not sent, what is active now.
+    """
+
+    body: Annotated[
+        str,
+        BeforeValidator(_text(MAX_PROCEDURE)),
+        WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PROCEDURE}),
+    ]
+    scope: ProcedureScope = "tenant"
+    base: Annotated[Id | None, WithJsonSchema({"type": ["string", "null"], "format": "uuid"})] = UNSET
+    test: ProcedureTest
+    rollback: Id | None = None
+    evidence: ProcedureEvidenceBody = ProcedureEvidenceBody()
+    sensitivity: ClassLabel | None = None
+
+
+_PROCEDURE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,79}")
+
+
+def procedure_name(text: str) -> str:
+    """Return the name of a procedure from a path. One that no procedure can have raises `Missing`."""
+    if _PROCEDURE_NAME.fullmatch(text) is None:
+        raise Missing
+    return text
 
 
 M = TypeVar("M", bound=BaseModel)

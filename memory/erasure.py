@@ -89,9 +89,16 @@ def _emptied(tenant: UUID, payloads: Sequence[UUID], counts: dict[str, int]) -> 
             # What is personal stands sealed, always; what is not may stand in clear.
             for name in (_COUNTED[purpose], "sealed" if above_internal else "clear"):
                 counts[name] = counts.get(name, 0) + 1
+        if _COUNTED["procedure"] in counts:
+            rows.execute(_UNTOLD, [tenant, list(payloads)])
     return Erased((), {name: count for name, count in counts.items() if count})
 
 
+# Whoever asks for a procedure whose text has ended is told so: there is nothing to act by.
+_UNTOLD = (
+    "UPDATE memory_procedureversion v SET redaction_state = 'applied', redaction_fields = '{body}'"
+    " WHERE v.tenant_id = %s::uuid AND v.payload_id = ANY (%s::uuid[])"
+)
 #: What payloads are counted as.
 _COUNTED = {
     "value": "values",
@@ -100,6 +107,7 @@ _COUNTED = {
     "candidate": "proposals",
     "subject": "names",
     "alias": "names",
+    "procedure": "procedures",
 }
 
 # A record of a request is made at the instant of what it wrote, to the microsecond, and found by that; a retraction is

@@ -6,9 +6,10 @@ constraint on beliefs and the freezing of evidence stand in the migrations.
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from simple_history.models import HistoricalRecords
 
 from policies.models import Attribute, AttributeVersion, Consent, PolicyVersion
-from tenants.models import Link, Named, SubjectKey, Tenant
+from tenants.models import Agent, Link, Named, SubjectKey, Tenant
 
 
 class Governed(Named):
@@ -336,10 +337,85 @@ class Receipt(Named):
     #: Of a question only a digest, under a key of this receipt alone.
     question_digest = models.BinaryField(null=True)
     episode_ids = ArrayField(models.UUIDField(), null=True)
+    #: Versions of procedures that were handed out.
+    procedure_ids = ArrayField(models.UUIDField(), null=True)
     sealed_seq = models.BigIntegerField(null=True)
 
     class Meta:
         db_table = "memory_receipt"
+
+
+class Procedure(Named):
+    """How something is done, by name. What agents do of it stands in its active versions."""
+
+    tenant = Link(Tenant)
+    name = models.TextField()
+    #: Never written with another value: it is the lock under which versions are promoted.
+    lock_no = models.SmallIntegerField(default=0)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_procedure"
+
+
+class ProcedureVersion(Governed):
+    """One text of a procedure for one scope. Only its state moves; who moved it and when is filled by the database.
+
+    The text is a payload under a data key of its own, `body_digest` an HMAC under that key; `digest` binds an approval to
+    text, scope, base, test and way back.
+    """
+
+    procedure = Link(Procedure)
+    number = models.IntegerField()
+    scope = models.TextField()
+    #: How narrow the scope is: of those that apply to a reader, the highest answers.
+    scope_rank = models.SmallIntegerField()
+    agent = Link(Agent, null=True)
+    payload = Link(Payload)
+    body_digest = models.BinaryField()
+    digest = models.BinaryField()
+    #: What was active for the scope when it was proposed; null where nothing was.
+    base = Link("self", null=True)
+    #: What becomes active again should it be rolled back; null: nothing, it is deactivated.
+    rollback = Link("self", null=True)
+    test_kind = models.TextField(null=True)
+    test_reference = models.TextField(null=True)
+    test_result = models.TextField(null=True)
+    test_cases = models.IntegerField(null=True)
+    test_passed = models.IntegerField(null=True)
+    #: Names of the detectors that found something in the text.
+    detected = ArrayField(models.TextField(), default=list)
+    state = models.TextField(default="draft")
+    proposed_by_kind = models.TextField()
+    proposed_by = models.UUIDField()
+    created_at = models.DateTimeField()
+    #: When it is to become active, where somebody has set a time, and who.
+    activate_at = models.DateTimeField(null=True)
+    scheduled_by = models.UUIDField(null=True)
+    activated_at = models.DateTimeField(null=True)
+    activated_by = models.UUIDField(null=True)
+    retired_at = models.DateTimeField(null=True)
+    retired_by = models.UUIDField(null=True)
+    retired_because = models.TextField(null=True)
+    history = HistoricalRecords()
+
+    class Meta:
+        db_table = "memory_procedureversion"
+
+
+class ProcedureEvidence(Named):
+    """An episode or a fact that somebody named for a version: why it is proposed, or proposed again."""
+
+    tenant = Link(Tenant)
+    version = Link(ProcedureVersion)
+    episode = Link(Episode, null=True)
+    fact = Link(Fact, null=True)
+    named_by = models.UUIDField()
+    named_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "memory_procedureevidence"
+        verbose_name_plural = "procedure evidence"
 
 
 class SearchEntry(Named):

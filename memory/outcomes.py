@@ -139,9 +139,27 @@ class TermEnded:
         return 200
 
 
-Outcome = Written | Asked | Denied | Retracted | EpisodeKept | ConsentKept | TermEnded | RowKept
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """A version of a procedure waits for a decision (`proposed`), one that already did has joined it, or is in force.
+
+    `outcome`: `proposed`, `joined` or `unchanged`.
+    """
+
+    version: UUID
+    outcome: str
+    receipt: UUID
+
+    @property
+    def status(self) -> int:
+        """201 for a version that is new, else 200."""
+        return 201 if self.outcome == "proposed" else 200
+
+
+Outcome = Written | Asked | Denied | Retracted | EpisodeKept | ConsentKept | TermEnded | RowKept | Proposed
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Written, Asked, Denied, Retracted, EpisodeKept, ConsentKept, TermEnded, RowKept)
+    kind.__name__: kind
+    for kind in (Written, Asked, Denied, Retracted, EpisodeKept, ConsentKept, TermEnded, RowKept, Proposed)
 }
 
 
@@ -166,7 +184,7 @@ def from_json(data: dict[str, Any]) -> Outcome:
     """Return the outcome that `to_json` wrote."""
     kind = _KINDS[data["kind"]]
     given: dict[str, Any] = {name: value for name, value in data.items() if name != "kind"}
-    for name in ("fact", "candidate", "receipt", "id"):
+    for name in ("fact", "candidate", "receipt", "id", "version"):
         if given.get(name) is not None:
             given[name] = UUID(given[name])
     if "evidence" in given:

@@ -3,7 +3,7 @@
 Of a batch the chain keeps the count and the SHA-256 of its receipts, rendered one a line in the order of their ids and
 joined by a line feed, in UTF-8. A line is these columns, separated by U+001F: id, act, actor_kind, actor_id, at,
 valid_at, known_at, subject_ids, attribute_ids, fact_ids, withheld, policy_version_id, verdict, reasons, and by form 2
-question_digest, episode_ids. Instants are whole microseconds since 1970; a digest is hexadecimal; arrays and the object of
+question_digest, episode_ids, and by form 3 procedure_ids. Instants are whole microseconds since 1970; a digest is hexadecimal; arrays and the object of
 counts are PostgreSQL's text of them; null is `-`. `sealed_seq` of a receipt is the number of the entry that seals it, whose
 numbers say the `form`; without one it is the first, which had no questions.
 """
@@ -30,17 +30,21 @@ _LINE = (
     " coalesce(r.policy_version_id::text, '-'), coalesce(r.verdict, '-'), r.reasons::text)"
 )
 _ASKED = "concat_ws(E'\\x1f', '', coalesce(encode(r.question_digest, 'hex'), '-'), coalesce(r.episode_ids::text, '-'))"
+_PROCEDURES = "concat_ws(E'\\x1f', '', coalesce(r.procedure_ids::text, '-'))"
 _DIGEST = "sha256(convert_to(string_agg({0}, E'\\n' ORDER BY r.id), 'UTF8'))"
-_FORM = 2
+_FORM = 3
 _TAKE = f"""
 WITH taken AS MATERIALIZED (
   SELECT * FROM memory_receipt r WHERE r.tenant_id = %s::uuid AND r.sealed_seq IS NULL AND r.at < clock_timestamp() - %s::interval
   ORDER BY r.id LIMIT %s FOR UPDATE SKIP LOCKED)
-SELECT array_agg(r.id ORDER BY r.id), {_DIGEST.format(f"{_LINE} || {_ASKED}")} FROM taken r
+SELECT array_agg(r.id ORDER BY r.id), {_DIGEST.format(f"{_LINE} || {_ASKED} || {_PROCEDURES}")} FROM taken r
 """
 _SEAL = "UPDATE memory_receipt r SET sealed_seq = %s WHERE r.tenant_id = %s::uuid AND r.id = ANY(%s::uuid[])"
 #: By the form that the entry names: the chain vouches for that too.
-_AS_SEALED = f"{_LINE} || CASE WHEN f.numbers->>'form' = '{_FORM}' THEN {_ASKED} ELSE '' END"
+_AS_SEALED = (
+    f"{_LINE} || CASE WHEN f.numbers->>'form' IN ('2', '{_FORM}') THEN {_ASKED} ELSE '' END"
+    f" || CASE WHEN f.numbers->>'form' = '{_FORM}' THEN {_PROCEDURES} ELSE '' END"
+)
 _VERIFY = f"""
 SELECT coalesce(s.seq, e.seq), coalesce(s.found, 0),
   s.digest IS NOT DISTINCT FROM e.digest AND s.found IS NOT DISTINCT FROM (e.numbers->>'count')::bigint

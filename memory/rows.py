@@ -366,6 +366,33 @@ class SearchEntryRow(NamedTuple):
     consent_ids: Uuids | None
 
 
+class ProcedureVersionRow(NamedTuple):
+    """A version of a procedure, as it is proposed; who proposes it and when is filled by the database."""
+
+    id: UUID
+    procedure_id: UUID
+    number: int
+    scope: str
+    scope_rank: int
+    agent_id: UUID | None
+    payload_id: UUID
+    body_digest: bytes
+    digest: bytes
+    base_id: UUID | None
+    rollback_id: UUID | None
+    test_kind: str
+    test_reference: str
+    test_result: str
+    test_cases: int | None
+    test_passed: int | None
+    detected: Words
+    sensitivity: int
+    basis: str
+    proposed_by_kind: str
+    proposed_by: UUID
+    created_at: datetime
+
+
 class DerivedSourceRow(NamedTuple):
     """What a derived text rests on."""
 
@@ -492,6 +519,7 @@ EPISODES = Table("memory_episode", EpisodeRow)
 CANDIDATES = Table("memory_candidate", CandidateRow)
 SEARCH_ENTRIES = Table("memory_searchentry", SearchEntryRow)
 DERIVED_SOURCES = Table("memory_derivedsource", DerivedSourceRow)
+PROCEDURE_VERSIONS = Table("memory_procedureversion", ProcedureVersionRow)
 CANDIDATE_SAYINGS = Table("memory_candidatesaying", CandidateSayingRow)
 IDEMPOTENCY = Table("memory_idempotencyrecord", IdempotencyRow)
 

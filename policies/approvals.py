@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection
 
 from policies.models import Decision, DecisionRequest, Delegation
-from tenants.actors import Actor, ActorKind, MemberRole
+from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
 from tenants.models import Membership, User
@@ -38,6 +38,8 @@ class Act(StrEnum):
 
 
 _OF_APPROVERS = frozenset({Act.PUBLISH_ATTRIBUTE, Act.PUBLISH_POLICY, Act.PROMOTE_PROCEDURE})
+#: What an agent may ask for, by a key with the scope `propose`; everything else is asked for by a person.
+_OF_AGENTS = frozenset({Act.PROMOTE_PROCEDURE})
 
 
 class Answer(StrEnum):
@@ -81,10 +83,12 @@ class Asked:
 def ask(actor: Actor, asked: Asked, *, reason: str, now: datetime, lasts: timedelta = LASTS) -> DecisionRequest:
     """Ask for a second person's decision, which is bound to `asked.digest` and may be given for `lasts`.
 
-    Raises `Forbidden` for whoever is no person with a role in the tenant, `Clash("already_asked")` where a question
-    about the same act on the same target is open, `Refused` for a reason or a time that is not one.
+    Raises `Forbidden` for whoever is no person with a role in the tenant (for a procedure an agent may ask, with the scope
+    `propose`), `Clash("already_asked")` where a question about the same act on the same target is open, `Refused` for a
+    reason or a time that is not one.
     """
-    _require_a_member(actor)
+    if actor.kind is not ActorKind.AGENT or asked.act not in _OF_AGENTS or not actor.may(Scope.PROPOSE):
+        _require_a_member(actor)
     if reason not in REASONS:
         raise Refused("request_refused", errors=[FieldError("reason", "not_in_enum")])
     if not timedelta() < lasts <= LONGEST:
@@ -134,7 +138,8 @@ def decide(
     """Decide on another's question, as it was shown: `shown` is the digest that stood on the page.
 
     Of two who decide at once one decides, and the other gets `Clash("already_decided")` and finds it decided. Raises
-    `Forbidden("own_request")` and `Forbidden("role_missing")`, `Clash("changed_since_shown")` where the question is bound
+    `Forbidden("own_request")`, `Forbidden("own_agent")` (the actor registered the agent that asks, or was handed a key of
+    it) and `Forbidden("role_missing")`, `Clash("changed_since_shown")` where the question is bound
     to something else, `Clash("request_expired")`, `Refused` for a reason that does not go with the answer, `Missing`.
     An approval does nothing by itself: `carry_out` uses it up in the transaction of the act.
     """
@@ -144,6 +149,8 @@ def decide(
     _require_pending(actor, found, now=now)
     if found.requested_by == actor.id:
         raise Forbidden("own_request")
+    if answers_for(actor.tenant, found.requested_by, actor.id):
+        raise Forbidden("own_agent")
     if not may_decide(actor, found, now=now):
         raise Forbidden("role_missing")
     if bytes(found.digest) != shown:
@@ -191,11 +198,37 @@ def may_decide(actor: Actor, question: DecisionRequest, *, now: datetime) -> boo
     role = Act(question.act).decided_by
     if actor.kind is not ActorKind.PERSON or question.requested_by == actor.id:
         return False
+    if answers_for(actor.tenant, question.requested_by, actor.id):
+        return False
     if Membership.objects.filter(tenant_id=actor.tenant, user_id=actor.id, role=role.value).exists():
         return True
     handed = standing_delegations(actor.tenant, actor.id, now=now)
-    givers = [each.given_by for each in handed if each.role == role.value and each.given_by != question.requested_by]
+    givers = [
+        each.given_by
+        for each in handed
+        if each.role == role.value
+        and each.given_by != question.requested_by
+        and not answers_for(actor.tenant, question.requested_by, each.given_by)
+    ]
     return Membership.objects.filter(tenant_id=actor.tenant, user_id__in=givers, role=role.value).exists()
+
+
+def answers_for(tenant: UUID, agent: UUID, person: UUID) -> bool:
+    """Whether a person registered an agent or was handed a key of it: what it asks for is then not theirs to decide on."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT answers_for_agent(%s::uuid, %s::uuid, %s::uuid)", [tenant, agent, person])
+        row = cursor.fetchone()
+    return bool(row and row[0])
+
+
+def holds_role(actor: Actor, role: MemberRole) -> bool:
+    """Whether a person holds a role in the tenant, their own or one that was handed to them and stands."""
+    if actor.kind is not ActorKind.PERSON:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT holds_role(%s::uuid, %s::uuid, %s)", [actor.tenant, actor.id, role.value])
+        row = cursor.fetchone()
+    return bool(row and row[0])
 
 
 def roles_of(actor: Actor, *, now: datetime) -> frozenset[MemberRole]:

@@ -37,6 +37,12 @@ _REQUEST = (
 _MATTER = ("opened_by closed_by", "tenant reference reason state opened_at closed_at")
 _HOLD = ("placed_by proposed_by released_by", "tenant matter state placed_at proposed_at released_at")
 
+_VERSION_OF_A_PROCEDURE = (
+    "agent payload body_digest digest proposed_by scheduled_by activated_by retired_by test_reference",
+    f"id tenant procedure number scope scope_rank base rollback test_kind test_result test_cases test_passed detected state"
+    f" proposed_by_kind created_at activate_at activated_at retired_at retired_because {_GOVERNED}",
+)
+
 _MODELS: dict[str, Fields] = {
     # tenants ----------------------------------------------------------------------------------------------------------
     "tenants.Tenant": _fields(
@@ -158,9 +164,20 @@ _MODELS: dict[str, Fields] = {
         content_free="tenant kind ended_at due_at policy_version ended_by_kind",
     ),
     "memory.Receipt": _fields(
-        pseudonymous="id actor_id subject_ids fact_ids episode_ids question_digest",
+        pseudonymous="id actor_id subject_ids fact_ids episode_ids procedure_ids question_digest",
         content_free="tenant act actor_kind at valid_at known_at attribute_ids withheld policy_version_id verdict"
         " reasons sealed_seq",
+    ),
+    "memory.Procedure": _fields(content_free="id tenant name lock_no created_at"),
+    "memory.ProcedureVersion": _fields(
+        pseudonymous=_VERSION_OF_A_PROCEDURE[0], content_free=_VERSION_OF_A_PROCEDURE[1]
+    ),
+    "memory.HistoricalProcedureVersion": _fields(
+        pseudonymous=f"{_VERSION_OF_A_PROCEDURE[0]} history_user",
+        content_free=f"{_VERSION_OF_A_PROCEDURE[1]} {_HISTORY}",
+    ),
+    "memory.ProcedureEvidence": _fields(
+        pseudonymous="episode fact named_by", content_free="id tenant version named_at"
     ),
     "memory.SearchEntry": _fields(
         pseudonymous="id subject_id target_id payload consent_ids tokens counts length",
@@ -313,6 +330,17 @@ REASONS = MappingProxyType(
         "policies.DecisionRequest.reason": "a code, of the shape that a check allows",
         "policies.Decision.digest": "as the request's",
         "policies.Decision.reason": "a code, of the shape that a check allows",
+        "memory.Procedure.name": "a name of the organisation's or its agents' choice, of the shape that a check allows;"
+        " one that is a phone, a card or the like is refused",
+        "memory.ProcedureVersion.scope": "a word of a closed list with a purpose or an agent's name, by a check",
+        "memory.ProcedureVersion.body_digest": "an HMAC under the text's own key, which dies with it",
+        "memory.ProcedureVersion.digest": "of the digest of the text, of ids and of codes",
+        "memory.ProcedureVersion.test_kind": "a word of a closed list",
+        "memory.ProcedureVersion.test_reference": "an id that the proposer chose; one that is an e-mail or the like is refused",
+        "memory.ProcedureVersion.test_result": "a word of a closed list",
+        "memory.ProcedureVersion.detected": "names of detectors",
+        "memory.ProcedureVersion.proposed_by_kind": "a word of a closed list",
+        "memory.ProcedureVersion.retired_because": "a word of a closed list",
         "policies.Consent.ref": "an organisation's reference; one that is an e-mail, a phone or a card is refused",
         "policies.Consent.purposes": "codes, of the shape that the boundary allows",
         "memory.Subject.kind": "a word, of the shape that a check allows",

@@ -537,3 +537,91 @@ class ExplainAnswer(Answer):
     expiry_rule: str | None
     review_at: datetime | None
     confirm_by: str | None
+
+
+ProcedureState = Literal["draft", "proposed", "approved", "active", "retired", "refused"]
+
+
+class ProcedureTestAnswer(Answer):
+    """By what a version was tried, as its proposer says."""
+
+    kind: Literal["test", "evaluation"]
+    reference: str
+    result: Literal["passed", "failed"]
+    cases: int | None
+    passed: int | None
+
+
+class ListedProcedure(Answer):
+    """A version that is active."""
+
+    procedure: str
+    scope: str
+    number: int
+    id: UUID
+    sensitivity: ClassName
+    activated_at: datetime
+
+
+class ProceduresPage(Answer):
+    """Procedures that are active for the reader."""
+
+    results: list[ListedProcedure]
+    next: Next
+    previous: None
+
+
+class ActiveProcedureAnswer(Answer):
+    """The version that agents act by. `body` is null where its text was redacted: then there is nothing to act by."""
+
+    id: UUID
+    procedure: str
+    number: int
+    scope: Annotated[str, Field(description="The scope that answered: the most specific that applies.")]
+    body: str | None
+    sensitivity: ClassName
+    digest: Annotated[str, Field(description="What its approval was bound to, in hexadecimal.")]
+    base: Annotated[UUID | None, Field(description="The version that it replaced.")]
+    detected: Annotated[list[str], Field(description="Detectors that found something in the text.")]
+    activated_at: datetime
+    activated_by: UUID
+    proposed_by: Writer
+    test: ProcedureTestAnswer | None
+    redaction: Redaction
+    receipt: UUID
+
+
+class ProposalAnswer(Answer):
+    """What became of a proposal, without its text."""
+
+    id: UUID
+    procedure: str
+    number: int
+    scope: str
+    state: ProcedureState
+    sensitivity: ClassName
+    digest: str
+    base: UUID | None
+    rollback: Annotated[UUID | None, Field(description="What comes back if it is rolled back; null: nothing.")]
+    detected: list[str]
+    proposed_at: datetime
+    activate_at: datetime | None
+    activated_at: datetime | None
+    retired_at: datetime | None
+    test: ProcedureTestAnswer | None
+
+
+class ProposalsPage(Answer):
+    """The agent's own proposals, newest first."""
+
+    results: list[ProposalAnswer]
+    next: Next
+    previous: None
+
+
+class ProposedAnswer(Answer):
+    """`joined`: the same text waits already; `unchanged`: it is active already."""
+
+    outcome: Literal["proposed", "joined", "unchanged"]
+    version: ProposalAnswer
+    receipt: UUID

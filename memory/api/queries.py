@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from memory.contracts import AttributeName, Body, Instant, SubjectText
+from memory.contracts import AttributeName, Body, Instant, ProcedureScope, SubjectText
 from memory.recall import MAX_PAGE
 from policies.vocabulary import Kind
 
@@ -70,3 +70,9 @@ class CandidatesQuery(Paged):
     """What was asked or buffered, of one state or all."""
 
     state: Literal["asked", "buffered", "accepted", "promoted", "rejected", "expired"] | None = None
+
+
+class ActiveProcedureQuery(Body):
+    """Which version an agent acts by: of the scopes that apply to it, the most specific up to `scope`."""
+
+    scope: ProcedureScope | None = None

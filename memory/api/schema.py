@@ -18,6 +18,7 @@ from memory.contracts import (
     EpisodeBody,
     ExplainBody,
     FactBody,
+    ProcedureVersionBody,
     RecallBody,
     RetractBody,
     SubjectBody,
@@ -37,6 +38,7 @@ _BODIES: tuple[type[BaseModel], ...] = (
     ExplainBody,
     CloseBody,
     EndBody,
+    ProcedureVersionBody,
 )
 _ANSWERS: tuple[type[BaseModel], ...] = (
     answers.FactsPage,
@@ -59,6 +61,10 @@ _ANSWERS: tuple[type[BaseModel], ...] = (
     answers.ConsentAnswer,
     answers.TermAnswer,
     answers.ExplainAnswer,
+    answers.ProceduresPage,
+    answers.ActiveProcedureAnswer,
+    answers.ProposalsPage,
+    answers.ProposedAnswer,
 )
 
 _FACT = {
@@ -95,6 +101,11 @@ EXAMPLES: Mapping[str, Any] = {
     "CloseBody": {"subject": "mira"},
     "EndBody": {},
     "ExplainBody": {"fact": _FACT},
+    "ProcedureVersionBody": {
+        "body": "Ask for the order number before anything else. Refund at most 50 euros without asking a person.",
+        "scope": "tenant",
+        "test": {"kind": "evaluation", "reference": "refunds-2026-11", "result": "passed", "cases": 40, "passed": 40},
+    },
 }
 
 _REFUSAL = {
@@ -127,6 +138,8 @@ def add_components(result: dict[str, Any], **_kwargs: Any) -> dict[str, Any]:
     return add_schemas(result, components())
 
 
+#: The name of a procedure in a path.
+PROCEDURE_NAME: Mapping[str, Any] = {"name": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,79}$"}}
 #: The reference of a consent in a path.
 CONSENT_REF: Mapping[str, Any] = {"ref": {"type": "string", "minLength": 1, "maxLength": 200}}
 #: The id of a session in a path.

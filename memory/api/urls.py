@@ -26,6 +26,9 @@ urlpatterns = [
     path("consents/<path:ref>/withdraw/", views.WithdrawConsent.as_view(), name="withdraw_consent"),
     path("sessions/<path:id>/close/", views.CloseSession.as_view(), name="close_session"),
     path("contracts/<path:ref>/end/", views.EndContract.as_view(), name="end_contract"),
+    path("procedures/", views.Procedures.as_view(), name="procedures"),
+    path("procedures/<str:name>/active/", views.ActiveProcedure.as_view(), name="active_procedure"),
+    path("procedures/<str:name>/versions/", views.ProcedureVersions.as_view(), name="procedure_versions"),
     # Here and not with the policies: the verdict is the write door's.
     path("policies/explain/", views.Explain.as_view(), name="explain"),
 ]

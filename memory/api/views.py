@@ -5,11 +5,19 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import consent, context, derived, extracting, recall, remember, terms
+from memory import consent, context, derived, extracting, promotion, recall, remember, terms
 from memory.api import answers
 from memory.api.base import MemoryView, explained_json, screened
-from memory.api.queries import CandidatesQuery, FactsQuery, HistoryQuery, Paged, ProfileQuery, ProfileTextQuery
-from memory.api.schema import CONSENT_REF, SESSION_ID
+from memory.api.queries import (
+    ActiveProcedureQuery,
+    CandidatesQuery,
+    FactsQuery,
+    HistoryQuery,
+    Paged,
+    ProfileQuery,
+    ProfileTextQuery,
+)
+from memory.api.schema import CONSENT_REF, PROCEDURE_NAME, SESSION_ID
 from memory.contracts import (
     BatchBody,
     CloseBody,
@@ -18,11 +26,13 @@ from memory.contracts import (
     EpisodeBody,
     ExplainBody,
     FactBody,
+    ProcedureVersionBody,
     RecallBody,
     RetractBody,
     SubjectBody,
     WithdrawBody,
     parse,
+    procedure_name,
     reference,
 )
 from memory.outcomes import Denied
@@ -31,6 +41,7 @@ from tenants.api.base import MEGABYTE
 from tenants.api.describe import ID, described
 from tenants.errors import Malformed
 from tenants.identity import uuid_or_missing
+from tenants.isolation import Role
 
 
 class Episodes(MemoryView):
@@ -350,3 +361,66 @@ class Explain(MemoryView):
     @described("explain_fact", answers.ExplainAnswer, body=ExplainBody)
     def post(self, request: Request) -> Response:
         return Response(explained_json(remember.explain(self.actor, parse(ExplainBody, request.data).fact)))
+
+
+class Procedures(MemoryView):
+    """How things are done, as far as it is approved."""
+
+    scope = {"GET": Scope.READ}
+    asks = Paged
+
+    @described("list_procedures", answers.ProceduresPage, query=Paged)
+    def get(self, request: Request) -> Response:
+        """Which procedures are active for the agent, without their texts."""
+        asked: Paged = self.asked()
+        return Response(promotion.listed(self.actor, cursor=asked.cursor, limit=asked.limit))
+
+
+class ActiveProcedure(MemoryView):
+    """The version of a procedure that agents act by."""
+
+    scope = {"GET": Scope.READ}
+    opens_itself = frozenset({"GET"})
+    asks = ActiveProcedureQuery
+
+    @described("read_active_procedure", answers.ActiveProcedureAnswer, query=ActiveProcedureQuery, path=PROCEDURE_NAME)
+    def get(self, request: Request, name: str) -> Response:
+        """The active version for the most specific scope that applies to the agent. Nothing else is ever read."""
+        asked: ActiveProcedureQuery = self.asked()
+        return Response(promotion.active(self.actor, procedure_name(name), scope=asked.scope, proof=self.proof))
+
+
+class ProcedureVersions(MemoryView):
+    """Proposing how something is done."""
+
+    scope = {"GET": Scope.PROPOSE, "POST": Scope.PROPOSE}
+    # What became of a proposal that nobody has approved is not the reading role's to see.
+    role = {"GET": Role.WRITER}
+    asks = Paged
+
+    @described("list_own_proposals", answers.ProposalsPage, query=Paged, path=PROCEDURE_NAME)
+    def get(self, request: Request, name: str) -> Response:
+        """What became of the agent's own proposals, without their texts."""
+        asked: Paged = self.asked()
+        return Response(promotion.own(self.actor, procedure_name(name), cursor=asked.cursor, limit=asked.limit))
+
+    @described(
+        "propose_procedure_version",
+        {201: answers.ProposedAnswer, 200: answers.ProposedAnswer},
+        body=ProcedureVersionBody,
+        path=PROCEDURE_NAME,
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Propose a version. Nobody acts by it before a person has approved it and made it the active one."""
+        named = procedure_name(name)
+        body = parse(ProcedureVersionBody, request.data)
+        try:
+            proposed = promotion.propose(self.actor, named, body, now=self.now, repeat=self.repeat())
+        except promotion.BaseMoved as moved:
+            response = self.handle_exception(moved)
+            # What the proposal was to be made against, as far as the agent may read it.
+            response.data.update(active=moved.active)
+            return response
+        version = promotion.proposal(self.actor, named, proposed.version)
+        told = {"outcome": proposed.outcome, "version": version, "receipt": proposed.receipt}
+        return Response(told, status=proposed.status)

@@ -5,7 +5,7 @@ class Migration(migrations.Migration):
     """What is overdue, in the one order in which compaction goes through it. Built beside writers, so outside a transaction."""
 
     atomic = False
-    dependencies = [("memory", "0020_redaction")]
+    dependencies = [("memory", "0021_due")]
 
     operations = [
         # For a row lock: whoever draws from an episode holds the row that says how far that has come.

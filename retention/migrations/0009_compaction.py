@@ -12,6 +12,6 @@ DROP POLICY worker_reads ON retention_holdscope;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("retention", "0008_redaction")]
+    dependencies = [("retention", "0010_desk_isolation")]
 
     operations = [migrations.RunSQL(FORWARD, BACKWARD)]

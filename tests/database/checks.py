@@ -32,6 +32,7 @@ from memory import (
     idempotency,
     indexing,
     outbox,
+    promotion,
     recall,
     receipts,
     remember,
@@ -40,7 +41,8 @@ from memory import (
     suppression,
     terms,
 )
-from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
+from memory.contracts import ConsentBody, EpisodeBody, FactBody, ProcedureVersionBody, SubjectBody, parse
+from memory.models import ProcedureEvidence, ProcedureVersion
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
 from memory.rows import fetch
 from policies import approvals, catalogue, publishing
@@ -284,6 +286,63 @@ def decide_by_two(world: World) -> None:
         assert approvals.withdraw(actor, asked.id, now=datetime.now(UTC)).state == "withdrawn"
     with acting(approver) as actor:
         approvals.end_delegation(actor, handed.id, now=datetime.now(UTC))
+
+
+def promote_a_procedure(world: World) -> None:
+    """An agent proposes, a member decides, another takes back; agents read, and the background work marks a text."""
+    approver, other = (world.here.person(MemberRole.APPROVER) for _ in range(2))
+    name = f"refunds-{uuid4().hex[:8].translate(str.maketrans('0123456789', 'ghijklmnop'))}"
+
+    @contextmanager
+    def acting(person: Person) -> Iterator[Actor]:
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=person.actor.id):
+            yield person.actor
+
+    def proposed(text: str, **more: Any) -> UUID:
+        given = {"body": text, "test": {"reference": "run-x", "result": "passed"}, **more}
+        with writing(world) as actor:
+            repeat = Repeat(uuid4().hex, "POST", b"{}")
+            sent = parse(ProcedureVersionBody, given)
+            made = promotion.propose(actor, name, sent, now=datetime.now(UTC), repeat=repeat)
+            assert promotion.proposal(actor, name, made.version)["state"] == "proposed"
+            assert len(promotion.own(actor, name, cursor=None, limit=5)["results"]) > 0
+        return made.version
+
+    subject = write(world, body("colour", "green"))[0]
+    first = proposed("First.", evidence={"facts": [str(subject.fact)]})
+    version = first
+    for text in ("First.", "Second."):
+        version = first if text == "First." else proposed(text)
+        with acting(other) as actor:
+            digest = bytes(ProcedureVersion.objects.get(id=version).digest)
+            assert version in [each.version for each in promotion.queue(world.tenant, now=datetime.now(UTC))]
+            assert version == first or ProcedureEvidence.objects.filter(version_id=first).exists()
+        with writing(world, actor=approver.actor) as actor:
+            assert promotion.show(actor, version).body == text
+        with acting(approver) as actor:
+            promotion.decide(actor, version, Answer.APPROVE, shown=digest, reason="other", now=datetime.now(UTC))
+        with acting(other) as actor:
+            at = datetime.now(UTC) + timedelta(hours=1)
+            promotion.activate_at(actor, version, at, shown=digest, now=datetime.now(UTC))
+            promotion.activate(actor, version, shown=digest, now=datetime.now(UTC))
+        assert promotion.active(world.agent.actor, name)["id"] == version
+    with acting(approver) as actor:
+        assert promotion.readers(world.tenant, version)
+        back = promotion.roll_back(actor, version, shown=digest, reason="wrong", now=datetime.now(UTC))
+        assert back.id == first
+        assert ProcedureVersion.history.filter(id=version).count() == 6
+    with reading(world) as actor:
+        assert name in [each["procedure"] for each in promotion.listed(actor, cursor=None, limit=200)["results"]]
+    with working(world):
+        fetch("UPDATE memory_procedureversion SET redaction_state = 'applied', redaction_fields = '{body}'"
+              " WHERE id = %s AND state = 'active' RETURNING id", [first])  # fmt: skip
+    assert promotion.active(world.agent.actor, name)["body"] is None
+    fourth = proposed("Fourth.")
+    with acting(other) as actor:
+        promotion.decide(
+            actor, fourth, Answer.RETURN, shown=bytes(ProcedureVersion.objects.get(id=fourth).digest), reason="other",
+            now=datetime.now(UTC)
+        )  # fmt: skip
 
 
 def write_and_read(world: World) -> None:
@@ -1112,6 +1171,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
         propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release, redact_and_refuse,
+        promote_a_procedure,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )

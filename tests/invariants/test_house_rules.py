@@ -161,9 +161,11 @@ DOORS = {
             "factkey",
             "episode",
             "extraction",
+            "procedureversion",
         ),
         *("candidate", "candidatesaying", "subject", "subjectidentifier", "derived"),
     },
+    "memory/promotion.py": {"procedure", "procedureversion", "procedureevidence", "receipt"},
 }
 _WRITES = re.compile(
     r"\b(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE|COPY)\s+memory_(\w+)", re.IGNORECASE

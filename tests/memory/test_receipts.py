@@ -105,7 +105,8 @@ def test_receipts_sealed_before_questions_were_in_the_line_still_hold(
     ask(agent)
     with monkeypatch.context() as former:
         former.setattr(receipts, "_FORM", 1)
-        former.setattr(receipts, "_TAKE", receipts._TAKE.replace(f" || {receipts._ASKED}", ""))
+        taken = receipts._TAKE.replace(f" || {receipts._ASKED} || {receipts._PROCEDURES}", "")
+        former.setattr(receipts, "_TAKE", taken)
         assert seal(tenant) == 3
     say(agent, value="Rome")
     assert seal(tenant) == 1

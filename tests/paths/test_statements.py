@@ -105,6 +105,30 @@ def test_a_read_takes_four_statements_in_one_round_trip_however_much_it_returns(
         assert (len(sent), trips) == (PINNED_READ, [PINNED_READ]), sent
 
 
+def test_reading_a_procedure_is_one_statement_in_one_round_trip(
+    tenant: Any, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.memory.procedure_doors import Procedures
+
+    trips: list[int] = []
+    sent_at_once = isolation.trip  # type: ignore[attr-defined]
+
+    def noted(session: Any, questions: Any) -> Any:
+        trips.append(len(questions))
+        return sent_at_once(session, questions)
+
+    procedures = Procedures(tenant)
+    for number in range(5):
+        procedures.promoted(f"Version {number}.")
+    monkeypatch.setattr(isolation, "trip", noted)
+    for _ in range(2):
+        trips.clear()
+        with counted() as sent:
+            answer = api.send("GET", "/api/v1/procedures/refunds/active/?scope=purpose:support")
+        assert (answer.status_code, answer.json()["body"]) == (200, "Version 4.")
+    assert (len(sent), trips) == (PINNED_READ, [PINNED_READ]), sent
+
+
 def test_an_episode_takes_a_fixed_number_of_statements_however_it_is_drawn_from(posts: Any) -> None:
     def episode(turn: str, content: str = "I live in Turin.", **more: Any) -> int:
         body = {
