@@ -13,6 +13,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("memory.candidate", "Candidates", "rule"),
             ("policies.decisionrequest", "Approvals", "how_to_reg"),
             ("policies.delegation", "Delegations", "swap_horiz"),
+            ("retention.redactionrequest", "Redactions", "ink_eraser"),
             ("retention.subjectrequest", "Subjects' requests", "contact_mail"),
         ),
     ),

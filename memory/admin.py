@@ -173,6 +173,14 @@ def _span(stretch: sight.Stretch, label: str) -> timeline.Span:
     )
 
 
+def _redaction_of(request: HttpRequest, kind: str, row: str | None) -> Sequence[tuple[str, str, bool]]:
+    """Offer whoever may propose it the page on which a record is redacted; it stands in a layer above."""
+    if row is None or not standing(request).is_one_of(MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER):
+        return ()
+    where = reverse("admin:retention_redactionrequest_propose")
+    return [("Redact", f"{where}?kind={kind}&id={row}", True)]
+
+
 _GOVERNED = (sensitivity_word, "basis", kept_until, "redaction_state", yes("restricted"))
 
 
@@ -234,6 +242,9 @@ class EpisodeAdmin(_Held):
         *(instant("occurred_at"), instant("recorded_at"), _CONSENT, "extraction", _POLICY, *_GOVERNED),
         *("detected", "replaced", yes("quarantined")),
     )
+
+    def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
+        return _redaction_of(request, "episode", row)
 
     @admin.display(description="text")
     def text_masked(self, episode: Episode) -> str:
@@ -329,6 +340,9 @@ class FactAdmin(_Held):
         *(instant("review_at"), instant("ended_at"), "ended_by", instant("created_at"), "seen_by_whom"),
     )
 
+    def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
+        return _redaction_of(request, "fact", row)
+
     @admin.display(description="who saw it")
     def seen_by_whom(self, fact: Fact) -> str:
         """Who read it, as the receipts tell: one look-up."""
@@ -385,6 +399,9 @@ class EvidenceAdmin(_Held):
         *(link_to("memory_evidence", "corrects_id"), _RULES, _POLICY, *_GOVERNED),
         *("standing", instant("retracted_at"), "retraction_reason"),
     )
+
+    def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
+        return _redaction_of(request, "evidence", row)
 
     @admin.display(description="quote")
     def quote_masked(self, evidence: Evidence) -> str:

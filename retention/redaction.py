@@ -7,6 +7,7 @@ that they are two, and that what waits stays hidden.
 """
 
 import json
+import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +21,12 @@ from memory import erasure, rows, search, suppression
 from memory import redacted as marks
 from memory.subjects import opened, payload_context
 from policies import approvals
+from policies.detection import Group, Known, detect
 from policies.values import canonical_text
+from policies.vocabulary import Sensitivity
 from retention import certificates, endings_log, holds, runs
 from retention.models import RedactionItem, RedactionRequest
-from retention.strategies import Span, Strategy, cut, declared, joined, redacted, touched, without
+from retention.strategies import Span, Strategy, cut, declared, joined, leaves, redacted, touched, without
 from tenants.actors import Actor, ActorKind, MemberRole
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
@@ -72,6 +75,16 @@ class Pick:
         """Whether nothing of the record is kept as it was."""
         return not self.fields and not self.spans
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the pick as the API and the pages show it."""
+        return {
+            "kind": self.kind.value,
+            "id": self.target,
+            "strategy": self.strategy.value,
+            "fields": list(self.fields),
+            "spans": [list(span) for span in self.spans],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -80,6 +93,17 @@ class Line:
     kind: str
     target: UUID
     payload: UUID | None
+
+
+#: What the numbers of a preview count, in words.
+_CALLED = {
+    "facts": "fact(s) end, with all that they say",
+    "quotes": "quote(s) go",
+    "episodes": "episode(s) change",
+    "candidates": "proposal(s) of the same go",
+    "derived": "derived text(s) are thrown away",
+    "entries": "entries of the index of words go",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +147,20 @@ class Preview:
         }
         return {name: number for name, number in told.items() if number}
 
+    @property
+    def told(self) -> list[tuple[str, int]]:
+        """What changes, for a page: what it is called, and how many."""
+        return [(_CALLED[name], number) for name, number in self.counts.items() if name != "unsupported"]
+
+    @property
+    def stopped(self) -> list[tuple[tuple[str, UUID], tuple[UUID, ...]]]:
+        """The records that holds keep, each with those holds."""
+        return sorted(self.held.items())
+
     def as_json(self) -> dict[str, Any]:
         """Return the preview as the API and the pages show it: ids, codes and counts."""
         return {
-            "items": [_pick_json(pick) for pick in self.picks],
+            "items": [pick.as_json() for pick in self.picks],
             "follows": [{"kind": line.kind, "id": line.target} for line in self.follows[:SHOWN]],
             "unsupported": list(self.unsupported[:SHOWN]),
             "elsewhere": [{"kind": kind, "id": each} for kind, each in self.elsewhere[:SHOWN]],
@@ -136,16 +170,6 @@ class Preview:
             "counts": self.counts,
             "digest": self.digest.hex(),
         }
-
-
-def _pick_json(pick: Pick) -> dict[str, Any]:
-    return {
-        "kind": pick.kind.value,
-        "id": pick.target,
-        "strategy": pick.strategy.value,
-        "fields": list(pick.fields),
-        "spans": [list(span) for span in pick.spans],
-    }
 
 
 # looking --------------------------------------------------------------------------------------------------------------
@@ -456,7 +480,7 @@ def _digest(
 ) -> bytes:
     """Return what an application is bound to. What can be made again at any time is not of it: texts, entries, requests."""
     told = [
-        [_pick_json(pick) for pick in picks],
+        [pick.as_json() for pick in picks],
         [[line.kind, line.target, line.payload] for line in (*lines, *follows)],
         list(unsupported),
         [[kind, each, *found] for (kind, each), found in sorted(held.items())],
@@ -1045,6 +1069,99 @@ def end_again(tenant: UUID, records: Sequence[Sequence[str]], *, now: datetime) 
     return bool(lines)
 
 
+# what a person is shown ------------------------------------------------------------------------------------------------
+
+_SHOWN = """
+SELECT p.id, p.purpose, p.clear, p.sealed, k.wrapped, k.version, w.schema, w.subjects FROM ({record}) w
+  CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = w.payload_id
+    AND x.sensitivity <= %(most)s AND NOT x.restricted AND (x.expires_at IS NULL OR x.expires_at > statement_timestamp())
+    AND (x.consent_ids IS NULL OR consent_stands(x.consent_ids)) AND (x.clear IS NOT NULL OR x.sealed IS NOT NULL) OFFSET 0) p
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = %(tenant)s::uuid AND x.id = p.key_id OFFSET 0) k
+    ON true
+"""
+_RECORDS = {
+    Kind.FACT: "SELECT f.payload_id, v.definition->'schema' AS schema, ARRAY[f.subject_id] AS subjects FROM memory_fact f"
+    " JOIN policies_attributeversion v ON v.tenant_id = f.tenant_id AND v.id = f.attribute_version_id"
+    " WHERE f.tenant_id = %(tenant)s::uuid AND f.id = %(id)s::uuid",
+    Kind.EPISODE: "SELECT e.payload_id, NULL::jsonb AS schema, e.mentioned_ids || e.subject_id AS subjects FROM memory_episode e"
+    " WHERE e.tenant_id = %(tenant)s::uuid AND e.id = %(id)s::uuid",
+    Kind.EVIDENCE: "SELECT e.quote_id AS payload_id, NULL::jsonb AS schema, '{}'::uuid[] AS subjects FROM memory_evidence e"
+    " WHERE e.tenant_id = %(tenant)s::uuid AND e.id = %(id)s::uuid",
+    Kind.CANDIDATE: "SELECT c.payload_id, NULL::jsonb AS schema, '{}'::uuid[] AS subjects FROM memory_candidate c"
+    " WHERE c.tenant_id = %(tenant)s::uuid AND c.id = %(id)s::uuid",
+}
+_NAMES = """
+SELECT p.id, p.purpose, p.clear, p.sealed, k.wrapped, k.version FROM memory_subjectidentifier i
+  CROSS JOIN LATERAL (SELECT * FROM memory_payload x WHERE x.tenant_id = i.tenant_id AND x.id = i.payload_id
+    AND (x.clear IS NOT NULL OR x.sealed IS NOT NULL) OFFSET 0) p
+  LEFT JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = p.tenant_id AND x.id = p.key_id OFFSET 0) k ON true
+WHERE i.tenant_id = %s::uuid AND i.subject_id = ANY (%s::uuid[]) LIMIT 200
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A record in clear, and what in it a person may want to pick: spans of a text with what was found there, or fields."""
+
+    text: str = field(repr=False)
+    found: tuple[tuple[Span, str], ...] = ()
+    fields: tuple[str, ...] = ()
+
+
+def show(actor: Actor, kind: Kind, target: UUID) -> Shown | None:
+    """Return a record in clear for whoever proposes or decides, and write into the chain that it was shown.
+
+    Nothing above `personal` is opened, nor what has ended; None then. In an episode the names that its subjects are known
+    by and whatever detection finds are proposed as spans. In the caller's transaction under `Role.STAFF`. Raises `Forbidden`.
+    """
+    _require_role(actor, MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER)
+    with borrowed(Role.WRITER, back_to=Role.STAFF):
+        shown = _shown(actor.tenant, kind, target)
+    if shown is not None:
+        append(
+            [
+                Event(
+                    actor=actor,
+                    action=Action.CONTENT_SHOWN,
+                    target_kind=kind.value,
+                    target_id=target,
+                    reason="redaction",
+                    numbers={"found": len(shown.found)},
+                )
+            ]
+        )
+    return shown
+
+
+def _shown(tenant: UUID, kind: Kind, target: UUID) -> Shown | None:
+    given = {"tenant": tenant, "id": target, "most": int(Sensitivity.PERSONAL)}
+    found = rows.fetch(_SHOWN.format(record=_RECORDS[kind]), given)
+    if not found:
+        return None
+    payload, purpose, *content, schema, subjects = found[0]
+    text = opened(tenant, payload, purpose, *content)
+    if kind is Kind.EPISODE:
+        names = [opened(tenant, *row) for row in rows.fetch(_NAMES, [tenant, [each for each in subjects if each]])]
+        proposed = detect(text, known=Known(names), omit=(Group.HIDDEN, Group.INSTRUCTION))
+        return Shown(text, tuple(((each.start, each.end), each.detector) for each in proposed[:MOST_SPANS]))
+    if kind is Kind.FACT and schema is not None:
+        schema = json.loads(schema) if isinstance(schema, str) else schema
+        return Shown(text, fields=tuple(leaves(schema)))
+    return Shown(text)
+
+
+def spans_of(actor: Actor, episode: UUID, words: str) -> list[Span]:
+    """Return where the text of an episode says `words`, in whatever case; nothing of the text. Raises `Missing`, `Forbidden`."""
+    _require_proposer(actor)
+    with borrowed(Role.WRITER, back_to=Role.STAFF):
+        found = rows.fetch(_EPISODES, [actor.tenant, [episode]])
+        if not found:
+            raise Missing
+        text = _text(actor.tenant, found[0][1], found[0][3:7]) or ""
+    pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
+    return [each.span() for each in pattern.finditer(text)][:MOST_SPANS] if words.strip() else []
+
+
 # what waits -----------------------------------------------------------------------------------------------------------
 
 
@@ -1055,6 +1172,22 @@ def queue(tenant: UUID, *, after: UUID | None = None, limit: int = SHOWN) -> lis
     """
     found = RedactionRequest.objects.filter(tenant_id=tenant, state="required").order_by("id")
     return list((found if after is None else found.filter(id__gt=after))[:limit])
+
+
+def picked(proposals: Sequence[RedactionRequest]) -> dict[UUID, tuple[Pick, ...]]:
+    """Return what was picked by each proposal. Under `Role.STAFF`."""
+    found: dict[UUID, list[Pick]] = {}
+    items = RedactionItem.objects.filter(request_id__in=[each.id for each in proposals], picked=True)
+    for each in items.order_by("kind", "target_id"):
+        pick = Pick(
+            kind=Kind(each.kind),
+            target=each.target_id,
+            strategy=Strategy(each.strategy),
+            fields=tuple(each.fields),
+            spans=tuple(zip(each.spans[::2], each.spans[1::2], strict=True)),
+        )
+        found.setdefault(each.request_id, []).append(pick)
+    return {name: tuple(picks) for name, picks in found.items()}
 
 
 def waiting(tenant: UUID) -> int:
@@ -1109,18 +1242,7 @@ def _items(proposal: RedactionRequest) -> list[RedactionItem]:
 
 
 def _picks_of(proposal: RedactionRequest) -> tuple[Pick, ...]:
-    picks = [
-        Pick(
-            kind=Kind(each.kind),
-            target=each.target_id,
-            strategy=Strategy(each.strategy),
-            fields=tuple(each.fields),
-            spans=tuple(zip(each.spans[::2], each.spans[1::2], strict=True)),
-        )
-        for each in _items(proposal)
-        if each.picked
-    ]
-    return tuple(sorted(picks, key=lambda pick: (pick.kind.value, pick.target)))
+    return picked([proposal]).get(proposal.id, ())
 
 
 def _waiting(tenant: UUID, proposal: UUID) -> RedactionRequest:

@@ -4,17 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Model, QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import idempotency, subjects
-from memory.api.base import MemoryView
+from memory import subjects
 from memory.contracts import parse
-from memory.outcomes import RowKept
 from policies.approvals import Act
 from policies.models import Attribute, DecisionRequest
 from retention import holds, matters
+from retention.api.base import Governing
 from retention.api.hold_schema import (
     CloseMatterBody,
     CoveredAnswer,
@@ -34,54 +32,12 @@ from retention.matters import Target
 from retention.models import Hold, HoldScope, Matter, RefusedEnding
 from tenants.actors import Scope
 from tenants.api.describe import ID, described
-from tenants.errors import FieldError, Malformed, Missing, Refused
+from tenants.errors import FieldError, Refused
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, borrowed
 
 
-class _OfMatters(MemoryView):
-    """An endpoint in front of `retention.matters`: runs as staff does, for a key with the scope `admin`."""
-
-    scope = {"GET": Scope.ADMIN, "POST": Scope.ADMIN}
-    role = {"GET": Role.STAFF, "POST": Role.STAFF}
-
-    def earlier(self) -> RowKept | None:
-        """Return what this very request came to before, None where it is to be carried out."""
-        repeat = self.repeat()
-        if repeat is None:
-            return None
-        with borrowed(Role.WRITER, back_to=Role.STAFF):
-            found = idempotency.earlier(self.actor, repeat)
-        if found is None:
-            return None
-        (outcome,) = found
-        assert isinstance(outcome, RowKept)
-        return outcome
-
-    def keep(self, row: UUID, *, created: bool) -> RowKept:
-        """Remember what this request came to, should it come again."""
-        outcome, repeat = RowKept(id=row, created=created), self.repeat()
-        if repeat is not None:
-            with borrowed(Role.WRITER, back_to=Role.STAFF):
-                idempotency.keep(self.actor, repeat, [outcome], status=outcome.status, now=self.now)
-        return outcome
-
-    def page(self, found: QuerySet[Any], cursor: str | None, limit: int) -> tuple[list[Any], str | None]:
-        """Return one page of rows, newest first, and where the next begins."""
-        if cursor is not None:
-            found = found.filter(id__lt=_id_of(cursor))
-        shown = list(found.filter(tenant_id=self.actor.tenant).order_by("-id")[: limit + 1])
-        return shown[:limit], shown[limit - 1].id.hex if len(shown) > limit else None
-
-    def one(self, model: type[Model], id: str) -> Any:
-        """Return a row of the tenant. Raises `Missing`."""
-        found = model._default_manager.filter(tenant_id=self.actor.tenant, id=uuid_or_missing(id)).first()
-        if found is None:
-            raise Missing
-        return found
-
-
-class Matters(_OfMatters):
+class Matters(Governing):
     """Legal matters."""
 
     asks = MattersQuery
@@ -103,7 +59,7 @@ class Matters(_OfMatters):
         return Response(matter_json(Matter.objects.get(id=kept.id)), status=kept.status)
 
 
-class MatterById(_OfMatters):
+class MatterById(Governing):
     """One matter."""
 
     scope = {"GET": Scope.ADMIN}
@@ -113,7 +69,7 @@ class MatterById(_OfMatters):
         return Response(matter_json(self.one(Matter, id)))
 
 
-class CloseMatter(_OfMatters):
+class CloseMatter(Governing):
     """Closing a matter whose holds are all released."""
 
     scope = {"POST": Scope.ADMIN}
@@ -128,7 +84,7 @@ class CloseMatter(_OfMatters):
         return Response(matter_json(Matter.objects.get(id=kept.id)))
 
 
-class Holds(_OfMatters):
+class Holds(Governing):
     """Holds: what may not end."""
 
     asks = HoldsQuery
@@ -171,7 +127,7 @@ class Holds(_OfMatters):
         return [_target(place, each, named, attributes) for place, each in enumerate(scopes)]
 
 
-class HoldById(_OfMatters):
+class HoldById(Governing):
     """One hold."""
 
     scope = {"GET": Scope.ADMIN}
@@ -181,7 +137,7 @@ class HoldById(_OfMatters):
         return Response(holds_json([self.one(Hold, id)])[0])
 
 
-class ProposeRelease(_OfMatters):
+class ProposeRelease(Governing):
     """Proposing to release a hold."""
 
     scope = {"POST": Scope.ADMIN}
@@ -197,7 +153,7 @@ class ProposeRelease(_OfMatters):
         return Response(holds_json([Hold.objects.get(id=kept.id)])[0], status=202)
 
 
-class Refusals(_OfMatters):
+class Refusals(Governing):
     """What a hold refused."""
 
     scope = {"GET": Scope.ADMIN}
@@ -298,10 +254,3 @@ def _target(place: int, scope: ScopeBody, named: dict[str, UUID], attributes: di
         recorded_from=scope.recorded_from,
         recorded_until=scope.recorded_until,
     )
-
-
-def _id_of(cursor: str) -> UUID:
-    try:
-        return UUID(hex=cursor)
-    except ValueError:
-        raise Malformed(errors=[FieldError("cursor", "not_a_cursor")]) from None

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from retention.api import holds, requests
+from retention.api import holds, redactions, requests
 
 urlpatterns = [
     path("subject-requests/", requests.SubjectRequests.as_view(), name="subject_requests"),
@@ -14,4 +14,8 @@ urlpatterns = [
     path("holds/<str:id>/", holds.HoldById.as_view(), name="hold"),
     path("holds/<str:id>/release/", holds.ProposeRelease.as_view(), name="propose_release"),
     path("holds/<str:id>/refused/", holds.Refusals.as_view(), name="refused_endings"),
+    path("redactions/", redactions.Redactions.as_view(), name="redactions"),
+    path("redactions/<str:id>/", redactions.RedactionById.as_view(), name="redaction"),
+    path("redactions/<str:id>/apply/", redactions.AskToApply.as_view(), name="apply_redaction"),
+    path("redactions/<str:id>/withdraw/", redactions.WithdrawRedaction.as_view(), name="withdraw_redaction"),
 ]

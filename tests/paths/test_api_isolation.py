@@ -25,6 +25,8 @@ BY_ID = [
     ("GET", "/matters/{matter}/", None),
     ("GET", "/holds/{hold}/", None),
     ("GET", "/holds/{hold}/refused/", None),
+    ("GET", "/redactions/{redaction}/", None),
+    ("POST", "/redactions/{redaction}/withdraw/", {}),
 ]
 READS = [
     "/facts/",
@@ -33,6 +35,7 @@ READS = [
     "/attributes/",
     "/matters/",
     "/holds/",
+    "/redactions/",
     "/subject-requests/",
     "/procedures/",
     "/whoami/",
@@ -48,6 +51,7 @@ WRITES: list[tuple[str, str, Any]] = [
     ("POST", "/matters/", {"reference": "case-1", "reason": "audit"}),
     ("POST", "/holds/", {"matter": str(UUID(int=1)), "scopes": [{"session_id": "s"}]}),
     ("POST", "/procedures/refunds/versions/", {"body": "Ask.", "test": {"reference": "run-1", "result": "passed"}}),
+    ("POST", "/redactions/", {"items": [{"kind": "fact", "id": str(UUID(int=1))}], "reason": "other"}),
 ]
 
 
@@ -57,7 +61,9 @@ def written(ledger: Ledger) -> dict[str, str]:
     ledger.post("/consents/", {"subject": "mira", "ref": "consent-of-this-tenant"})
     matter = ledger.post("/matters/", {"reference": "case-of-this-tenant", "reason": "audit"}).json()["id"]
     scopes = [{"session_id": "a-session-of-nobody"}]
+    hidden = {"kind": "fact", "id": ledger.said("another", "tag", "to be redacted")["fact"]["id"]}
     return {
+        "redaction": ledger.post("/redactions/", {"items": [hidden], "reason": "other"}).json()["id"],
         "matter": matter,
         "hold": ledger.post("/holds/", {"matter": matter, "scopes": scopes}).json()["id"],
         "fact": fact["fact"]["id"],
@@ -79,7 +85,7 @@ def test_c052_c121_another_tenants_id_looks_like_a_missing_and_a_malformed_one(
     ledger: Ledger, foreign: Ledger, method: str, path: str, body: Any
 ) -> None:
     theirs = written(foreign)
-    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold", "asked")
+    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold", "asked", "redaction")
     wanted = [path.format(**theirs)]
     wanted += [path.format(**dict.fromkeys(names, text)) for text in (str(uuid4()), "x", "0", CANARY, "%00", "a%2Fb")]
     wanted += [path.format(**dict.fromkeys(names, str(uuid4()).replace("-", "")))]
