@@ -89,6 +89,7 @@ OUTBOX_WORKERS = {
     "ending.owed": "retention.endings_log.work",
     "erasure.run": "retention.erasing.work",
     "notice.send": "retention.notices.work",
+    "access.export": "retention.access.work",
     "context.build": "memory.context.build",
     "compaction.asked": "retention.compaction.work",
     "procedure.activate": "memory.promotion.activate_due",

@@ -105,6 +105,7 @@ _COUNTED = {
     "quote": "quotes",
     "episode": "texts",
     "candidate": "proposals",
+    "export": "exports",
     "subject": "names",
     "alias": "names",
     "procedure": "procedures",

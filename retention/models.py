@@ -63,6 +63,30 @@ class SubjectRequest(Named):
         db_table = "retention_subjectrequest"
 
 
+class AccessExport(Named):
+    """What is kept about a subject, packed for the subject: when it was made, until when it may be fetched, how often it was.
+
+    Its content is a payload, sealed under the subject's own key.
+    """
+
+    tenant = Link(Tenant)
+    asked = Link(SubjectRequest)
+    kind = models.TextField()
+    state = models.TextField(default="pending")
+    subject_id = models.UUIDField()
+    payload_id = models.UUIDField(null=True)
+    asked_by = models.UUIDField()
+    asked_at = models.DateTimeField()
+    made_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    size = models.BigIntegerField(null=True)
+    digest = models.BinaryField(null=True)
+    downloads = models.IntegerField(default=0)
+
+    class Meta:
+        db_table = "retention_accessexport"
+
+
 class Matter(Named):
     """A legal matter for whose sake memory is kept: a reference under which the organisation knows it, and nothing told."""
 

@@ -274,6 +274,10 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id erasure agent fact_ids",
         content_free="tenant state attempts status code created_at tried_at sent_at",
     ),
+    "retention.AccessExport": _fields(
+        pseudonymous="id asked subject_id payload_id asked_by digest",
+        content_free="tenant kind state asked_at made_at expires_at size downloads",
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -456,6 +460,9 @@ REASONS = MappingProxyType(
         "retention.Reveal.reason": "a code, of the shape that a check allows",
         "retention.Reveal.case_ref": "an organisation's reference, of the shape that a check allows; one that is an e-mail, a"
         " phone or a card is refused",
+        "retention.AccessExport.kind": "a word of a closed list",
+        "retention.AccessExport.state": "a word of a closed list",
+        "retention.AccessExport.digest": "of sealed content that a person may fetch for a week",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

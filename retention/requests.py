@@ -99,7 +99,7 @@ def lodge(
     recorded. `subject` is a key or an alias, and need not be known: then nothing is kept of it but a digest. Raises
     `Forbidden`, and `Refused` for a receipt that lies ahead or more than a year back.
     """
-    _require(actor, HANDLERS, scope=Scope.ADMIN)
+    require(actor, HANDLERS, scope=Scope.ADMIN)
     received_at = received_at or now
     if not now - EARLIEST <= received_at <= now:
         raise Refused("subject_request_refused", errors=[FieldError("received_at", "out_of_range")])
@@ -144,7 +144,7 @@ def confirm_identity(actor: Actor, asked: UUID, method: str, *, now: datetime) -
     Raises `Missing`, `Forbidden`, `Refused` for a method that is none, `Clash("subject_request_closed")`, and
     `Clash("identity_confirmed")` where it is already.
     """
-    found = _open_for(actor, asked, HANDLERS)
+    found = open_for(actor, asked, HANDLERS)
     _require_word("method", method, METHODS)
     if found.identity == "confirmed":
         raise Clash("identity_confirmed")
@@ -163,7 +163,7 @@ def confirm_identity(actor: Actor, asked: UUID, method: str, *, now: datetime) -
 
 def fail_identity(actor: Actor, asked: UUID, method: str, *, now: datetime) -> SubjectRequest:
     """Record that it was tried to find out who asks, and failed. It may be tried again. Raises as `confirm_identity`."""
-    found = _open_for(actor, asked, HANDLERS)
+    found = open_for(actor, asked, HANDLERS)
     _require_word("method", method, METHODS)
     if found.identity == "confirmed":
         raise Clash("identity_confirmed")
@@ -185,7 +185,7 @@ def extend(actor: Actor, asked: UUID, reason: str, *, now: datetime) -> SubjectR
     Raises `Missing`, `Forbidden`, `Refused` for a reason that is none, `Clash("subject_request_closed")`,
     `Clash("extended_already")`, and `Clash("extension_too_late")` once the first month is over.
     """
-    found = _open_for(actor, asked, HANDLERS)
+    found = open_for(actor, asked, HANDLERS)
     _require_word("reason", reason, EXTENSION_REASONS)
     if found.extended_at is not None:
         raise Clash("extended_already")
@@ -204,7 +204,7 @@ def extend(actor: Actor, asked: UUID, reason: str, *, now: datetime) -> SubjectR
 
 
 def link(actor: Actor, asked: UUID, kind: str, target: UUID) -> SubjectRequest:
-    """Record what a request led to: `access_export`, `run`, `restriction`, `evidence` or `decision_request`, by id.
+    """Record what a request led to: `access_export`, `erasure`, `run`, `restriction`, `evidence` or `decision_request`, by id.
 
     For the doors that carry it out, in their own transaction. Raises `Missing`, `Clash` for one that is closed or whose
     subject is not known to be the one who asks.
@@ -223,7 +223,7 @@ def complete(actor: Actor, asked: UUID, outcome: str, *, now: datetime) -> Subje
     `Clash("subject_request_closed")`, `Clash("identity_not_confirmed")`, and `Clash("led_to_nothing")` where it is said
     to be done and nothing is recorded that it led to.
     """
-    found = _open_for(actor, asked, CLOSERS)
+    found = open_for(actor, asked, CLOSERS)
     _require_word("outcome", outcome, OUTCOMES)
     if found.identity != "confirmed":
         raise Clash("identity_not_confirmed")
@@ -243,7 +243,7 @@ def complete(actor: Actor, asked: UUID, outcome: str, *, now: datetime) -> Subje
 
 def refuse(actor: Actor, asked: UUID, ground: str, *, now: datetime) -> SubjectRequest:
     """Refuse a request, on a ground that the subject is told. Raises as `complete`; an identity need not be known."""
-    found = _open_for(actor, asked, CLOSERS)
+    found = open_for(actor, asked, CLOSERS)
     _require_word("ground", ground, GROUNDS)
     return _changed(
         actor,
@@ -259,7 +259,7 @@ def refuse(actor: Actor, asked: UUID, ground: str, *, now: datetime) -> SubjectR
 
 def withdraw(actor: Actor, asked: UUID, *, now: datetime) -> SubjectRequest:
     """Close a request that its subject took back. Raises `Missing`, `Forbidden`, `Clash("subject_request_closed")`."""
-    found = _open_for(actor, asked, HANDLERS)
+    found = open_for(actor, asked, HANDLERS)
     return _changed(
         actor, found, Action.SUBJECT_REQUEST_CLOSED, "withdrawn", state="withdrawn", closed_at=now, closed_by=actor.id
     )
@@ -359,8 +359,9 @@ def _locked(tenant: UUID, asked: UUID) -> SubjectRequest:
     return found
 
 
-def _open_for(actor: Actor, asked: UUID, roles: frozenset[MemberRole]) -> SubjectRequest:
-    _require(actor, roles)
+def open_for(actor: Actor, asked: UUID, roles: frozenset[MemberRole]) -> SubjectRequest:
+    """Return an open request, locked, for a person with one of the roles. Raises `Missing`, `Forbidden`, `Clash`."""
+    require(actor, roles)
     found = _locked(actor.tenant, asked)
     _require_open(found)
     return found
@@ -371,7 +372,8 @@ def _require_open(asked: SubjectRequest) -> None:
         raise Clash("subject_request_closed")
 
 
-def _require(actor: Actor, roles: frozenset[MemberRole], *, scope: Scope | None = None) -> None:
+def require(actor: Actor, roles: frozenset[MemberRole], *, scope: Scope | None = None) -> None:
+    """Raise `Forbidden` for whoever is no person with one of the roles, nor a program with the scope."""
     if actor.kind is ActorKind.AGENT and scope is not None and actor.may(scope):
         return
     held = Membership.objects.filter(tenant_id=actor.tenant, user_id=actor.id, role__in=[role.value for role in roles])

@@ -12,6 +12,7 @@ from retention import compaction, expiry, rotation, tally
 def end_overdue() -> None:
     """Mark what has outlived its time as ended."""
     expiry.end_overdue()
+    expiry.end_exports()
 
 
 @shared_task(name="retention.compact")

@@ -13,11 +13,11 @@ from django.utils.html import format_html
 
 from memory.contracts import chosen_id, subject_text
 from memory.contracts import instant as instant_of
-from retention import deadlines, requests
-from retention.models import SubjectRequest
+from retention import access, deadlines, erasing, requests
+from retention.models import AccessExport, SubjectRequest
 from retention.requests import CLOSERS, HANDLERS, Kind
 from tenants.admin import PageAdmin, instant, link_to, one_of, standing, words
-from tenants.errors import Problem
+from tenants.errors import Clash, Problem
 
 _TOLD = {
     "subject_request_closed": "It was closed already.",
@@ -26,6 +26,12 @@ _TOLD = {
     "extended_already": "It was extended already; that can be done once.",
     "extension_too_late": "The first month is over: it can no longer be extended.",
     "led_to_nothing": "Nothing is recorded that it led to. Where nothing is held, say so.",
+    "not_about_access": "An export is made for a request of access or portability.",
+    "not_about_erasure": "This request is not about erasure.",
+    "subject_not_known": "Nothing is kept under the name that was given.",
+    "export_pending": "One is being made already.",
+    "export_not_there": "It is not made yet, or it has ended.",
+    "erasure_open": "An erasure of this subject is under way already.",
     "role_missing": "Your roles in this tenant do not allow that.",
     "subject_request_refused": "A word is needed that goes with it.",
 }
@@ -95,6 +101,9 @@ class SubjectRequestAdmin(PageAdmin):
                 path(f"<path:object_id>/{act}/", view(self._act(act)), name=f"retention_subjectrequest_{act}")
                 for act in _ACTS
             ),
+            path("<path:object_id>/export/", view(self.export_view), name="retention_subjectrequest_export"),
+            path("<path:object_id>/erase/", view(self.erase_view), name="retention_subjectrequest_erase"),
+            path("<path:object_id>/download/", view(self.download_view), name="retention_subjectrequest_download"),
             *super().get_urls(),
         ]
 
@@ -156,6 +165,67 @@ class SubjectRequestAdmin(PageAdmin):
 
         return view
 
+    def export_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Have an export made; it is there in a moment."""
+
+        def act(found: SubjectRequest) -> str:
+            access.ask(standing(request).actor, found.id, now=now())
+            return "It is being made. Look again in a moment."
+
+        return self._did(request, object_id, act)
+
+    def erase_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Put the erasure of the subject before a second person."""
+
+        def act(found: SubjectRequest) -> str:
+            actor = standing(request).actor
+            asked = requests.open_for(actor, found.id, CLOSERS)
+            if asked.kind not in (Kind.ERASURE, Kind.OBJECTION):
+                raise Clash("not_about_erasure")
+            if asked.identity != "confirmed":
+                raise Clash("identity_not_confirmed")
+            if asked.subject_id is None:
+                raise Clash("subject_not_known")
+            erasure = erasing.ask(
+                actor, asked.subject_id, reason="subject_request", now=now(), subject_request=asked.id
+            )
+            requests.link(actor, asked.id, "erasure", erasure.id)
+            return "Another privacy officer decides on the erasure."
+
+        return self._did(request, object_id, act)
+
+    def _did(self, request: HttpRequest, object_id: str, act: Callable[[Any], str]) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not standing(request).is_one_of(*HANDLERS):
+            raise PermissionDenied
+        found = self.get_object(request, object_id)
+        try:
+            said = act(found)
+        except Problem as problem:
+            return self.page(request, found, problem=told(problem), status=problem.status)
+        messages.success(request, said)
+        return HttpResponseRedirect(reverse("admin:retention_subjectrequest_change", args=[found.id]))
+
+    def download_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Hand an export out: it is in the audit chain before a byte leaves."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not standing(request).is_one_of(*CLOSERS):
+            raise PermissionDenied
+        found = self.get_object(request, object_id)
+        export = AccessExport.objects.filter(asked_id=found.id, state="done").order_by("-id").first()
+        try:
+            if export is None:
+                raise Clash("export_not_there")
+            whole = access.download(standing(request).actor, export.id, now=now())
+        except Problem as problem:
+            return self.page(request, found, problem=told(problem), status=problem.status)
+        answer = HttpResponse(whole, content_type="application/zip")
+        answer["Content-Disposition"] = f'attachment; filename="{found.kind}-{str(export.id)[-8:]}.zip"'
+        answer["Cache-Control"] = "no-store"
+        return answer
+
     def page(self, request: HttpRequest, found: Any, *, problem: str = "", status: int = 200) -> HttpResponse:
         """Show a request: by when, who asks, what else is open about the subject, and what may be done now."""
         at, here = now(), standing(request)
@@ -187,6 +257,10 @@ class SubjectRequestAdmin(PageAdmin):
             "others": SubjectRequest.objects.filter(subject_digest=found.subject_digest)
             .exclude(id=found.id)
             .order_by("-id")[:20],
+            "exports": AccessExport.objects.filter(asked_id=found.id).order_by("-id")[:10],
+            "may_export": found.kind in ("access", "portability") and found.subject_id is not None,
+            "may_erase": found.kind in ("erasure", "objection") and found.subject_id is not None,
+            "at": at,
             "problem": problem,
         }
         return TemplateResponse(request, "admin/retention/subject_request.html", context, status=status)

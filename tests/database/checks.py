@@ -52,7 +52,7 @@ from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
 from policies.vocabulary import Sensitivity
-from retention import certificates, holds, matters, redaction, requests, rotation, runs
+from retention import access, certificates, holds, matters, redaction, requests, rotation, runs
 from retention.desk import claims, reveals
 from retention.desk.candidates import CONFLICTS
 from retention.models import Hold, Matter, RefusedEnding
@@ -609,6 +609,23 @@ def answer_a_subject(world: World) -> None:
             else:
                 assert requests.queue(world.tenant, now=now)
                 assert requests.refuse(officer, asked.id, "excessive", now=now).closed_at is not None
+
+
+def export_for_a_subject(world: World) -> None:
+    """What is kept of a subject is packed for them, fetched once and ended."""
+    officer, subject, now = world.here.person(MemberRole.PRIVACY_OFFICER).actor, named(), datetime.now(UTC)
+    write(world, body("deadline", "2026-07-15", subject=subject))
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+        asked, _ = requests.lodge(officer, requests.Kind.ACCESS, subject, now=now)
+        requests.confirm_identity(officer, asked.id, "account", now=now)
+        export = access.ask(officer, asked.id, now=now).id
+    assert access.work(world.tenant, export) is outbox.Settled.DONE
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+        assert access.download(officer, export, now=now)
+    world.age("UPDATE retention_accessexport SET expires_at = now() WHERE id = %s", export)
+    with tenant_transaction(Role.WORKER, tenant=world.tenant):
+        assert access.end_overdue(world.tenant) == 1
+    drain(world)
 
 
 def count_what_is_withheld(world: World) -> None:
@@ -1169,7 +1186,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
+        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release, redact_and_refuse,
         promote_a_procedure,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
