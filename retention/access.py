@@ -230,7 +230,9 @@ def _ended(tenant: UUID, found: Sequence[tuple[Any, ...]], reason: str) -> int:
     if not found:
         return 0
     rows.execute(_END, [tenant, [export for export, _ in found]])
-    erasure.erase_payloads(tenant, [payload for _, payload in found if payload is not None])
+    held = [payload for _, payload in found if payload is not None]
+    erasure.erase_payloads(tenant, held)
+    rows.throw_away(tenant, held)
     append([_event(worker(tenant), Action.EXPORT_ENDED, export, reason) for export, _ in found])
     return len(found)
 

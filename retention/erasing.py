@@ -32,7 +32,7 @@ from memory.subjects import opened
 from policies import approvals
 from policies.approvals import Act, Answer, Asked
 from policies.models import DecisionRequest
-from retention import certificates, endings_log, holds, runs
+from retention import access, certificates, endings_log, holds, runs
 from retention.runs import Run
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.audit import Action, Event, append
@@ -873,6 +873,12 @@ def _count_recipients(at: _Work) -> int:
     return count
 
 
+def _exports(at: _Work, after: str | None) -> _Came:
+    """End what was packed for the subject: it holds everything that ends here."""
+    count = access.end_of_subject(at.tenant, at.subject)
+    return _Came(None, {"exports": count} if count else {})
+
+
 #: The steps in their order; each is entered again where a process was cut off in it.
 _STEPS: tuple[tuple[str, Callable[[_Work, str | None], _Came]], ...] = (
     ("recipients", _recipients),
@@ -883,6 +889,7 @@ _STEPS: tuple[tuple[str, Callable[[_Work, str | None], _Came]], ...] = (
     ("rows_of_candidates", _rows_of_candidates),
     ("rows_of_facts", _rows_of_facts),
     ("rows_of_episodes", _rows_of_episodes),
+    ("exports", _exports),
     ("consents", _consents),
     ("names", _names),
     ("key", _key),
