@@ -5,7 +5,7 @@ content, through `memory.sight.show`, for the reviewer who asks.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -161,8 +161,11 @@ def _instant_asked(request: HttpRequest, name: str) -> tuple[datetime | None, st
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
-def _span(stretch: sight.Stretch, label: str) -> timeline.Span:
+def _span(stretch: sight.Stretch, label: str, held: Collection[UUID]) -> timeline.Span:
+    ends = stretch.expires_at if stretch.state in ("now", "past", "later") else None
     return timeline.Span(
+        kept_until=ends,
+        held=stretch.fact in held,
         recorded_at=stretch.recorded_at,
         lane=stretch.attribute,
         label=label,
@@ -192,6 +195,17 @@ class SubjectAdmin(PageAdmin):
     list_filter = (one_of("restricted", {True: "restricted", False: "not restricted"}, "processing"),)
     fields = ("id", "kind", "key_masked", yes("restricted"), instant("created_at"))
 
+    #: What the page is made with; an app above adds to it.
+    page_template = "admin/memory/subject.html"
+
+    def held(self, tenant: UUID, facts: Collection[UUID]) -> Collection[UUID]:
+        """Return which of these facts may not end. An app above knows."""
+        return ()
+
+    def beside(self, request: HttpRequest, subject: Any, facts: Collection[UUID]) -> dict[str, Any]:
+        """Return what an app above shows beside."""
+        return {}
+
     def page(self, request: HttpRequest, subject: Any) -> HttpResponse:
         """Show what held when about a subject, as a drawing and as a table of the same."""
         tenant = subject.tenant_id
@@ -200,7 +214,9 @@ class SubjectAdmin(PageAdmin):
         more, found = len(found) > sight.SHOWN, found[: sight.SHOWN]
         shown = [(stretch, _label(stretch), _STATES[stretch.state]) for stretch in found]
         facts = [each.fact for each in found if each.fact is not None]
-        spans = [_span(each, label) for each, label, _ in shown]
+        held = self.held(tenant, set(facts))
+        spans = [_span(each, label, held) for each, label, _ in shown]
+        happened = [timeline.Tick(*each) for each in sight.happened(tenant, subject.id)]
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -209,7 +225,9 @@ class SubjectAdmin(PageAdmin):
             "held_by": holding(subject),
             "shown": shown,
             "more": more,
-            "drawing": timeline.draw(spans, now=datetime.now(UTC), known_at=known_at),
+            "drawing": timeline.draw(spans, now=datetime.now(UTC), known_at=known_at, happened=happened),
+            "redactions": any(each.kind == "redacted" for each in happened),
+            "held": held,
             "known_at": known_at,
             "problem": problem,
             "figures": sight.figures(tenant, subject.id, facts),
@@ -220,8 +238,9 @@ class SubjectAdmin(PageAdmin):
             .select_related("attribute")
             .order_by("-id")[:20],
             "episodes": Episode.objects.filter(subject_id=subject.id).order_by("-id")[:10],
+            **self.beside(request, subject, set(facts)),
         }
-        return TemplateResponse(request, "admin/memory/subject.html", context, status=400 if problem else 200)
+        return TemplateResponse(request, self.page_template, context, status=400 if problem else 200)
 
     @admin.display(description="name")
     def key_masked(self, subject: Subject) -> str:
@@ -236,7 +255,11 @@ class EpisodeAdmin(_Held):
         *("__str__", "kind", "text_masked", _SUBJECT, sensitivity_word, kept_until, instant("recorded_at")),
         yes("quarantined"),
     )
-    list_filter = (one_of("kind", words("message", "tool_result", "event")), _BY_CLASS)
+    list_filter = (
+        one_of("kind", words("message", "tool_result", "event")),
+        _BY_CLASS,
+        one_of("quarantined", {True: "quarantined", False: "not quarantined"}),
+    )
     fields: Sequence[Any] = (
         *("id", "kind", "role", "text_masked", _SUBJECT, "session_id", "turn_id", "tool_call_id", writer),
         *(instant("occurred_at"), instant("recorded_at"), _CONSENT, "extraction", _POLICY, *_GOVERNED),

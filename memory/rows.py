@@ -60,6 +60,8 @@ def _sent(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> psycopg.Cu
         raise RuntimeError("rows are asked for within a transaction")
     for watch in connection.execute_wrappers:
         watch(_not_here, sql, parameters, False, {"connection": connection})
+    if connection.queries_logged:
+        connection.queries_log.append({"sql": sql, "time": "0.000"})
     cursor: psycopg.Cursor[tuple[Any, ...]] = connection.connection.cursor(binary=True)
     cursor.execute(sql, parameters)  # type: ignore[arg-type]
     return cursor

@@ -113,6 +113,74 @@ def stretches(tenant: UUID, subject: UUID, *, known_at: datetime | None = None) 
     return [Stretch(*row) for row in fetch(_BELIEVED_THEN, [known_at, known_at, *rest])]
 
 
+_HAPPENED = """
+SELECT a.name, 'confirmed', e.recorded_at FROM memory_factkey k
+  JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
+  JOIN memory_evidence e ON e.tenant_id = k.tenant_id AND e.key_id = k.id AND e.confirmed AND e.retracted_at IS NULL
+WHERE k.tenant_id = %(tenant)s AND k.subject_id = %(subject)s
+UNION ALL
+SELECT a.name, 'redacted', f.ended_at FROM memory_factkey k
+  JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
+  JOIN memory_fact f ON f.tenant_id = k.tenant_id AND f.key_id = k.id AND f.ended_by = 'redacted'
+WHERE k.tenant_id = %(tenant)s AND k.subject_id = %(subject)s
+ORDER BY 3 DESC LIMIT %(most)s
+"""
+
+
+def happened(tenant: UUID, subject: UUID) -> list[tuple[str, str, datetime]]:
+    """Return what people did to what is known of a subject, the newest first: attribute, `confirmed` or `redacted`, when."""
+    found = fetch(_HAPPENED, {"tenant": tenant, "subject": subject, "most": SHOWN})
+    return [(name, what, at) for name, what, at in found]
+
+
+#: So many records a lineage draws.
+DRAWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """That a fact rests on an episode: by which saying, of which kind."""
+
+    fact: UUID
+    attribute: str
+    evidence: UUID
+    source: str
+    episode: UUID | None
+    turn: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """That something derived rests on a fact."""
+
+    fact: UUID
+    derived: UUID
+    kind: str
+
+
+_ORIGINS = """
+SELECT f.id, a.name, e.id, e.source, e.episode_id, e.turn_id, e.recorded_at
+FROM memory_fact f
+  JOIN memory_factkey k ON k.tenant_id = f.tenant_id AND k.id = f.key_id
+  JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
+  JOIN memory_evidence e ON e.tenant_id = f.tenant_id AND e.fact_id = f.id AND e.retracted_at IS NULL
+WHERE f.tenant_id = %s AND f.id = ANY (%s::uuid[]) ORDER BY e.recorded_at DESC, e.id LIMIT %s
+"""
+_RESULTS = """
+SELECT DISTINCT s.fact_id, d.id, d.kind FROM memory_derivedsource s
+  JOIN memory_derived d ON d.tenant_id = s.tenant_id AND d.id = s.derived_id
+WHERE s.tenant_id = %s AND s.fact_id = ANY (%s::uuid[]) ORDER BY d.id, s.fact_id LIMIT %s
+"""
+
+
+def lineage(tenant: UUID, facts: Sequence[UUID]) -> tuple[list[Origin], list[Result]]:
+    """Return what facts rest on, the newest sayings first, and what was derived of them; no more than `DRAWN` of each."""
+    origins = [Origin(*row) for row in fetch(_ORIGINS, [tenant, list(facts), DRAWN])]
+    results = [Result(*row) for row in fetch(_RESULTS, [tenant, list(facts), DRAWN])]
+    return origins, results
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What there is about a subject, as counts that stop at `COUNTED`."""

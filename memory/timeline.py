@@ -23,7 +23,7 @@ _READABLE = 118.0
 class Span:
     """One stretch to draw: in which lane, from when until just before when (None: no end known), and what it says.
 
-    `recorded_at` is when we came to know of it.
+    `recorded_at` is when we came to know of it, `kept_until` when it may no longer be kept; `held` says that it may not end.
     """
 
     lane: str
@@ -33,6 +33,17 @@ class Span:
     valid_to: datetime | None
     link: str
     recorded_at: datetime | None = None
+    kept_until: datetime | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Something that happened to a lane at an instant: `confirmed`, `redacted`."""
+
+    lane: str
+    kind: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +54,27 @@ class Mark:
     y: float
     late: bool
     at: datetime
+    kind: str = "recorded"
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in its place. `text` is empty where the bar is too narrow for its label."""
+    """A span in its place. `text` is empty where the bar is too narrow for its label.
+
+    `kept` is where within the bar it may no longer be kept: what comes after is drawn as what will be gone.
+    """
 
     span: Span
     x: float
     y: float
     width: float
     text: str
+    kept: float | None = None
+
+    @property
+    def gone(self) -> float:
+        """Return how much of the bar comes after that."""
+        return 0.0 if self.kept is None else round(self.end - self.kept, 1)
 
     @property
     def end(self) -> float:
@@ -84,8 +105,13 @@ class Drawing:
     known: float | None = None
 
 
-def draw(spans: Sequence[Span], *, now: datetime, known_at: datetime | None = None) -> Drawing | None:
-    """Return the drawing of `spans`, which are ordered by lane; None where there is nothing to draw."""
+def draw(
+    spans: Sequence[Span], *, now: datetime, known_at: datetime | None = None, happened: Sequence[Tick] = ()
+) -> Drawing | None:
+    """Return the drawing of `spans`, which are ordered by lane; None where there is nothing to draw.
+
+    `happened` are ticks under the lanes that there are; one before the drawing begins stands at its edge.
+    """
     if not spans:
         return None
     starts = min(now, *(span.valid_from for span in spans))
@@ -96,6 +122,12 @@ def draw(spans: Sequence[Span], *, now: datetime, known_at: datetime | None = No
         *(span.valid_to for span in spans if span.valid_to is not None),
     ]
     length = max(max(known) - starts, timedelta(seconds=1))
+    # An end that is near is shown where it is; one far off would press everything else together.
+    near = [
+        span.kept_until for span in spans if span.kept_until is not None and span.kept_until - max(known) < length * 1.5
+    ]
+    known += near
+    length = max(max(known) - starts, length)
     ends = max(known) + _share(length, 0.06, most=datetime.max.replace(tzinfo=now.tzinfo) - max(known))
     scale = (WIDTH - LEFT) / (ends - starts).total_seconds()
 
@@ -114,9 +146,18 @@ def draw(spans: Sequence[Span], *, now: datetime, known_at: datetime | None = No
             row = next((row for row, until in enumerate(free) if until <= x), len(free))
             free[row : row + 1] = [x + width]
             text = span.label if width >= _READABLE else ""
-            bars.append(Bar(span, min(x, WIDTH - 3.0), y + row * ROW, width, text))
+            kept = None if span.kept_until is None else max(place(span.kept_until), x)
+            bars.append(
+                Bar(span, min(x, WIDTH - 3.0), y + row * ROW, width, text, kept if kept and kept < x + width else None)
+            )
         below = y + len(free) * ROW - ROW + BAR + 7.0
-        lanes.append(Lane(name, y, tuple(bars), tuple(_marks([bar.span for bar in bars], place, below))))
+        marks = [*_marks([bar.span for bar in bars], place, below)]
+        marks += [
+            Mark(min(max(place(each.at), LEFT), WIDTH - 5.0), below, False, each.at, each.kind)
+            for each in happened
+            if each.lane == name
+        ]
+        lanes.append(Lane(name, y, tuple(bars), tuple(marks)))
         y += len(free) * ROW + 16.0
     shape = "%Y-%m-%d %H:%M" if ends - starts < timedelta(days=4) else "%Y-%m-%d"
     ticks = tuple(

@@ -119,6 +119,29 @@ QUEUES: tuple[Queue, ...] = (
         "SELECT c.created_at AS at FROM memory_candidate c WHERE c.tenant_id = t.id AND c.state = 'asked' ORDER BY c.id",
     ),
     Queue(
+        "Quarantined episodes",
+        "memory/episode/?quarantined=True",
+        "SELECT e.recorded_at AS at FROM memory_episode e WHERE e.tenant_id = t.id AND e.quarantined"
+        " AND e.redaction_state = 'none' ORDER BY e.id",
+    ),
+    Queue(
+        "Redactions",
+        "retention/redactionrequest/?state=required",
+        "SELECT r.requested_at AS at FROM retention_redactionrequest r WHERE r.tenant_id = t.id AND r.state = 'required'"
+        " ORDER BY r.id",
+    ),
+    Queue(
+        "Requests of data subjects",
+        "retention/subjectrequest/",
+        "SELECT r.received_at AS at FROM retention_subjectrequest r WHERE r.tenant_id = t.id"
+        " AND r.state IN ('received', 'in_progress') ORDER BY coalesce(r.extended_to, r.due_at), r.id",
+    ),
+    Queue(
+        "Left by erasures",
+        "retention/erasure/",
+        "SELECT i.found_at AS at FROM retention_erasureitem i WHERE i.tenant_id = t.id AND i.state = 'open' ORDER BY i.id",
+    ),
+    Queue(
         "Approvals",
         "policies/decisionrequest/?state=pending",
         "SELECT r.requested_at AS at FROM policies_decisionrequest r WHERE r.tenant_id = t.id AND r.state = 'pending'"
@@ -181,6 +204,16 @@ SELECT
     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p'))
 FROM (SELECT %(tenant)s::uuid AS id, statement_timestamp() AS now) t
 """
+_OWED_TO_SUBJECTS = f"""
+SELECT count(*) FILTER (WHERE r.due <= statement_timestamp()), count(*) FROM (
+  SELECT coalesce(q.extended_to, q.due_at) AS due FROM retention_subjectrequest q
+  WHERE q.tenant_id = %(tenant)s::uuid AND q.state IN ('received', 'in_progress')
+    AND coalesce(q.extended_to, q.due_at) <= statement_timestamp() + interval '7 days' LIMIT {COUNTED}) r
+"""
+_PREVENTED = """
+SELECT coalesce(sum(p.refused), 0)::bigint, coalesce(sum(p.asked), 0)::bigint FROM memory_preventedreturn p
+WHERE p.tenant_id = %(tenant)s::uuid AND p.day BETWEEN %(since)s::date AND %(until)s::date
+"""
 _NAMES = "SELECT a.id, a.name FROM tenants_agent a WHERE a.tenant_id = %s::uuid AND a.id = ANY (%s::uuid[])"
 
 
@@ -222,12 +255,27 @@ def _in_time(decided: int, timely: int) -> Card:
 
 def _ends(tenant: UUID, numbers: Sequence[Any], since: date, until: date) -> list[Card]:
     day, week, holds = numbers[:3]
+    overdue, due = rows.fetch(_OWED_TO_SUBJECTS, {"tenant": tenant})[0]
+    kept_out, asked = rows.fetch(_PREVENTED, {"tenant": tenant, "since": since, "until": until})[0]
     refused = tally.total(tenant, [Action.ENDING_REFUSED], since=since, until=until)
     return [
+        Card(
+            "Requests due within 7 days",
+            due,
+            "retention/subjectrequest/",
+            f"{overdue} overdue" if overdue else "none overdue",
+            "bad" if overdue else "",
+        ),
         Card("Facts that end within a day", day, "memory/fact/?ends=day", "reads stop at that instant"),
         Card("Facts that end within 7 days", week, "memory/fact/?ends=week"),
         Card("Active holds", holds, "retention/hold/?state=active", "what they cover does not end"),
         Card(f"Endings that a hold refused in {DAYS} days", refused, "retention/refusedending/"),
+        Card(
+            f"Returns prevented in {DAYS} days",
+            kept_out,
+            "memory/suppression/",
+            f"{asked:,} more put before a person" if asked else "of what was erased, redacted or rejected",
+        ),
     ]
 
 

@@ -231,7 +231,7 @@ def test_the_page_of_a_subject_draws_what_held_when_and_tells_the_same_in_a_tabl
     assert CANARY not in page
     assert "mira" not in page
     drawing = page[page.index("<svg class=") : page.index("</svg>", page.index("<svg class="))]
-    assert drawing.count("<rect ") == 3
+    assert drawing.count('<rect class="bar-') == 3
     assert drawing.count('class="open"') == 1
     assert drawing.count('class="lane"') == 2
     assert "<script" not in drawing

@@ -1,10 +1,11 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.timeline import LEFT, ROW, WIDTH, Bar, Drawing, Span, draw
+from memory.timeline import LEFT, ROW, WIDTH, Bar, Drawing, Span, Tick, draw
 
 NOW = datetime(2026, 6, 20, tzinfo=UTC)
 
@@ -71,3 +72,23 @@ def test_every_bar_stands_inside_and_none_lies_on_another(stretches: list[tuple[
     for row in {bar.y for bar in found}:
         there = sorted((bar for bar in found if bar.y == row), key=lambda bar: bar.x)
         assert all(one.x + one.width <= other.x + 0.2 or other.x >= WIDTH - 3 for one, other in pairwise(there))
+
+
+def test_what_may_no_longer_be_kept_is_told_within_the_bar_where_that_is_near() -> None:
+    kept = replace(span("topic", 20, None), kept_until=NOW + timedelta(days=10))
+    (bar,) = bars(drawn(kept))
+    assert bar.kept is not None
+    assert bar.x < bar.kept < bar.end
+    assert bar.gone == round(bar.end - bar.kept, 1)
+    (far,) = bars(drawn(replace(kept, kept_until=NOW + timedelta(days=4_000))))
+    assert (far.kept, far.gone) == (None, 0.0)
+
+
+def test_what_people_did_stands_under_its_lane_and_nowhere_else() -> None:
+    found = draw(
+        [span("topic", 20, None), span("tag", 5, None)],
+        now=NOW,
+        happened=[Tick("topic", "confirmed", NOW - timedelta(days=3)), Tick("gone", "redacted", NOW)],
+    )
+    assert found is not None
+    assert [[mark.kind for mark in lane.marks] for lane in found.lanes] == [["confirmed"], []]
