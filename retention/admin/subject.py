@@ -40,9 +40,9 @@ class WholeSubjectAdmin(SubjectAdmin):
             "results": results,
             "drawn": sight.DRAWN,
             "sees_holds": _sees(request, Hold),
-            "requests": SubjectRequest.objects.filter(tenant_id=subject.tenant_id, subject_id=subject.id).order_by("-id")[
-                :_MOST
-            ],
+            "requests": SubjectRequest.objects.filter(tenant_id=subject.tenant_id, subject_id=subject.id).order_by(
+                "-id"
+            )[:_MOST],
             "sees_requests": _sees(request, SubjectRequest),
             "reveals": _reveals(subject.tenant_id, subject.id),
         }

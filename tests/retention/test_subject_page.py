@@ -60,11 +60,6 @@ def test_lineage_leads_from_what_was_said_to_what_was_derived(doors: Doors, supe
     assert "Ulm" not in page
 
 
-def test_members_see_that_something_is_derived_and_nothing_it_is_known_by(doors: Doors, superuser: Any) -> None:
-    with pytest.raises(Exception, match="permission denied"), tenant_transaction(Role.STAFF, tenant=doors.id):
-        connection.cursor().execute("SELECT question_digest FROM memory_derived")
-
-
 def test_nothing_is_drawn_of_nothing() -> None:
     assert ancestry.draw([], []) is None
 
