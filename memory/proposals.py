@@ -462,10 +462,12 @@ def decide(
     reason: str,
     seen: Seen | None = None,
     instead: Instead | None = None,
+    at_least: Sensitivity = Sensitivity.PUBLIC,
 ) -> Outcome:
     """Confirm or reject a proposal in a person's name. Raises `Missing` for no such candidate, and `Refusal`.
 
-    With `seen` it is refused where something was said or done since; with `instead` that value is confirmed in its place.
+    With `seen` it is refused where something was said or done since; with `instead` that value is confirmed in its place;
+    what is confirmed is `at_least` of that class, with the life that it has.
     """
     tenant = writing.actor.tenant
     found, told = rows.fetch_all([(_CANDIDATE, [tenant, candidate]), (_WAITING, [tenant, candidate])])
@@ -530,8 +532,8 @@ def decide(
             _close(writing, candidate, "accepted", reason)
         else:
             sayings_told = _unsuppressed(writing, about, attribute.name, value, [Waiting(*row) for row in told])
-            if proposed.attribute_id is None:
-                sayings_told = [_governed(writing, item, each) for each in sayings_told]
+            if proposed.attribute_id is None or at_least > Sensitivity.PUBLIC:
+                sayings_told = [_governed(writing, item, each, at_least) for each in sayings_told]
             if instead is None:
                 outcome = _confirm(writing, item, key, sayings_told)
             else:
@@ -612,17 +614,21 @@ def _defined(writing: Writing, sealed: str | None) -> tuple[AttributeInForce, st
         raise Refusal(refused.code, refused.path) from None
 
 
-def _governed(writing: Writing, item: Prepared, said: Waiting) -> Waiting:
-    """Return a saying under the class of the attribute that was defined since, and under the life that this class has.
+_QUOTE = "SELECT p.clear FROM memory_payload p WHERE p.tenant_id = %s::uuid AND p.id = %s::uuid"
 
-    Raises `Refusal` where the policy gives it none.
+
+def _governed(writing: Writing, item: Prepared, said: Waiting, at_least: Sensitivity) -> Waiting:
+    """Return a saying under the class that it is of by now, and under the life that this class has.
+
+    That of the attribute that was defined since, or of the person who decides. Raises `Refusal` where the policy gives it
+    none.
     """
-    level = max(said.sensitivity, int(item.attribute.definition.sensitivity))
+    level = max(said.sensitivity, int(item.attribute.definition.sensitivity), int(at_least))
     if level == said.sensitivity:
         return said
     if said.quote_id is not None:
-        # Sealed as it is: a quote that waited is personal at least.
-        writing.raise_payloads([Raised(said.quote_id, "quote", level, None, item.subject)])
+        ((clear,),) = rows.fetch(_QUOTE, [writing.actor.tenant, said.quote_id])
+        writing.raise_payloads([Raised(said.quote_id, "quote", level, clear, item.subject)])
     if said.expires_at is None:
         raise Refusal("rejected", reasons=("restricted_indefinite",), rule="builtin.lifetime")
     lifetime = writing.catalogue.policy.lifetime(Basis(said.basis), Sensitivity(level))

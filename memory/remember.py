@@ -184,10 +184,12 @@ def decide_candidate(
     reason: str,
     seen: Seen | None = None,
     instead: Instead | None = None,
+    at_least: Sensitivity = Sensitivity.PUBLIC,
 ) -> Outcome:
     """Let a person confirm or reject a proposal. Confirming writes the proposed sayings and the person's own.
 
-    With `instead`, that value is written in place of the proposed one, as the person's own saying alone. Raises
+    With `instead`, that value is written in place of the proposed one, as the person's own saying alone. What is confirmed
+    is `at_least` of that class; no decision lowers one. Raises
     `Forbidden("a_person_decides")` for any actor that is not a person, `Missing` for no such candidate; denied with 409
     where it was decided already, or with `changed_since` where anything was said or done since it was `seen`.
     """
@@ -195,7 +197,9 @@ def decide_candidate(
         raise Forbidden("a_person_decides")
     writing, _ = begin(actor, "candidate.decide")
     try:
-        outcome = proposals.decide(writing, candidate, accept=accept, reason=reason, seen=seen, instead=instead)
+        outcome = proposals.decide(
+            writing, candidate, accept=accept, reason=reason, seen=seen, instead=instead, at_least=at_least
+        )
     except Refusal as refusal:
         return refusal.denied
     return _finish(writing, [outcome])[0]

@@ -407,6 +407,24 @@ def show(actor: Actor, candidate: UUID, *, up_to: Sensitivity = Sensitivity.PERS
     )
 
 
+_EPISODE = (
+    f"SELECT {_CONTENT.format(p='p', k='k')} FROM memory_episode s{_joined('p', 'k', 's.payload_id')}"
+    " WHERE s.tenant_id = %s AND s.id = %s"
+)
+
+
+def show_episode(actor: Actor, episode: UUID, *, up_to: Sensitivity = Sensitivity.PERSONAL) -> str | None:
+    """Return an episode's text in clear, and write into the audit chain that it was shown. As `show` otherwise."""
+    if actor.kind is not ActorKind.PERSON:
+        raise Forbidden("a_person_decides")
+    found = fetch(_EPISODE, [int(up_to), actor.tenant, episode])
+    text = _opened(actor.tenant, found[0]) if found else None
+    if text is None:
+        return None
+    append([Event(actor=actor, action=Action.CONTENT_SHOWN, target_kind="episode", target_id=episode)])
+    return text
+
+
 def _quoted(tenant: UUID, found: Sequence[Sequence[Any]]) -> tuple[Quoted, ...]:
     return tuple(Quoted(row[0], _opened(tenant, row[1:7]), _opened(tenant, row[7:13])) for row in found)
 

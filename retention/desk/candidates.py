@@ -20,14 +20,17 @@ from policies import wording
 from policies.models import PolicyVersion
 from policies.rules import PolicyDocument, policy_document
 from policies.vocabulary import Basis, Sensitivity
+from retention import matters, redaction
 from retention.desk.claims import digest_of
-from retention.desk.queues import COUNTED, PAGE, REACH, Backlog, Choice, Item, Place, Row
+from retention.desk.queues import COUNTED, PAGE, REACH, Backlog, Choice, Item, Place, Row, as_writer, holds_on
+from retention.models import Matter
 from tenants.actors import Actor, MemberRole
-from tenants.errors import Clash, FieldError, Forbidden, Refused
+from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
+from tenants.identity import uuid_or_missing
 from tenants.models import Agent
 
 _CONFLICTS = "c.reasons && '{conflict_of_equals,conflict_for_review,confirmed_by_a_person}'::text[]"
-_WAITS = "c.tenant_id = %(tenant)s AND c.state = 'asked' AND {those} AND (c.expires_at IS NULL OR c.expires_at > statement_timestamp())"
+_WAITS = "c.tenant_id = %(tenant)s AND c.state = 'asked' AND {those} AND c.redaction_state = 'none' AND (c.expires_at IS NULL OR c.expires_at > statement_timestamp())"
 _AFTER = "(c.due_at, c.id) > (%(due)s::timestamptz, %(id)s::uuid)"
 
 _BACKLOG = """
@@ -80,6 +83,20 @@ _EDIT = Choice(
     hint="Another value is confirmed in place of the proposed one, as your own saying.",
 )
 _REJECT = Choice("reject", "d", "Reject", wording.DECIDING["reject"], ends=True)
+_REDACT = Choice(
+    *("redact", "r", "Redact"),
+    {"not_to_be_kept": "not to be kept", "third_party": "about somebody else", "excessive": "more than is needed",
+     "wrong_subject": "about the wrong subject", "credential": "a credential", "other": "other"},
+    form="scope",
+    ends=True,
+    hint="It is hidden from agents at once. A privacy officer looks at what follows, and takes it out for good or gives it back.",
+)  # fmt: skip
+_HOLD = Choice(
+    *("hold", "h", "Hold", {"hold": "for the matter"}),
+    form="matter",
+    keeps=True,
+    hint="What the hold covers does not end, whoever asks, until another person releases it.",
+)
 _MORE = Choice(
     *("ask_more", "q", "Ask for more"),
     {"needs_source": "needs a source", "needs_subject": "needs the subject's word", "needs_consent": "needs a consent",
@@ -118,7 +135,7 @@ class Candidates:
     def item(self, actor: Actor, roles: Sequence[MemberRole], item: UUID) -> Item | None:
         """Return a proposal that waits, without its content."""
         candidate = (
-            Candidate.objects.filter(tenant_id=actor.tenant, id=item, state="asked")
+            Candidate.objects.filter(tenant_id=actor.tenant, id=item, state="asked", redaction_state="none")
             .select_related("attribute", "attribute_version", "policy_version")
             .first()
         )
@@ -132,19 +149,60 @@ class Candidates:
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
     ) -> str:
-        """Confirm, edit and confirm, or reject, through the write door."""
+        """Confirm, edit and confirm, or reject, through the write door; propose to redact it; hold it."""
         if item.barred:
             raise Forbidden("not_yours_to_decide")
+        if act == "redact":
+            return _propose_redaction(actor, item, reason, given, now)
+        if act == "hold":
+            return _place_hold(actor, item, given, now)
         instead = Instead(_typed(given.get("value", ""), item)) if act == "edit" else None
-        outcome = remember.decide_candidate(
-            actor, item.id, accept=act != "reject", reason=reason, seen=item.facts["seen"], instead=instead
-        )
+        with as_writer(actor):
+            outcome = remember.decide_candidate(
+                actor,
+                item.id,
+                accept=act != "reject",
+                reason=reason,
+                seen=item.facts["seen"],
+                instead=instead,
+                at_least=_class_given(given, item) if act != "reject" else Sensitivity.PUBLIC,
+            )
         if isinstance(outcome, Denied):
             errors = outcome.errors
             raise (
                 Clash(outcome.code, errors=errors) if outcome.status == 409 else Refused(outcome.code, errors=errors)
             )
         return {"confirm": "Confirmed", "edit": "Confirmed as edited", "reject": "Rejected"}[act] + f": {item.title}."
+
+
+def _class_given(given: Mapping[str, str], item: Item) -> Sensitivity:
+    level = given.get("level", str(int(item.level)))
+    if level not in {str(int(each)) for each in Sensitivity}:
+        raise Refused("request_refused", errors=[FieldError("level", "not_in_enum")])
+    if int(level) < item.level:
+        raise Forbidden("needs_second_person")
+    return Sensitivity(int(level))
+
+
+def _propose_redaction(actor: Actor, item: Item, reason: str, given: Mapping[str, str], now: datetime) -> str:
+    picks = [redaction.Pick(kind=redaction.Kind.CANDIDATE, target=item.id)]
+    if given.get("scope") == "episode":
+        episodes = {each["row"].episode_id for each in item.facts["sayings"]} - {None}
+        picks += [redaction.Pick(kind=redaction.Kind.EPISODE, target=each) for each in sorted(episodes)]
+    redaction.propose(actor, picks, reason=reason, now=now)
+    return f"Hidden, and proposed for redaction: {item.title}."
+
+
+def _place_hold(actor: Actor, item: Item, given: Mapping[str, str], now: datetime) -> str:
+    try:
+        matter = uuid_or_missing(given.get("matter", ""))
+    except Missing:
+        raise Refused("request_refused", errors=[FieldError("matter", "required")]) from None
+    target = matters.Target(record_kind="candidate", record_id=item.id)
+    if given.get("scope") == "subject" and item.subject is not None:
+        target = matters.Target(subject_id=item.subject)
+    matters.place(actor, matter, [target], now=now)
+    return f"Held: {item.title}."
 
 
 FACTS = Candidates("facts", "Sensitive facts", f"NOT ({_CONFLICTS})")
@@ -213,7 +271,16 @@ def _item(actor: Actor, roles: Sequence[MemberRole], candidate: Candidate) -> It
     barred = ""
     if candidate.confirm_by is not None and candidate.confirm_by not in {role.value for role in roles}:
         barred = f"The policy leaves this to a {candidate.confirm_by.replace('_', ' ')}."
-    choices: list[Choice] = [_CONFIRM, _REJECT, _MORE]
+    choices: list[Choice] = [_CONFIRM, _REJECT, _REDACT, _MORE]
+    covered = holds_on(tenant, {"candidate": candidate.id, "subject": candidate.subject_id})
+    open_matters: list[tuple[str, str]] = []
+    if MemberRole.PRIVACY_OFFICER in roles:
+        found = (
+            Matter.objects.filter(tenant_id=tenant, state="open").order_by("-id").values_list("id", "reference")[:50]
+        )
+        open_matters = [(str(id), reference) for id, reference in found]
+    if open_matters:
+        choices.insert(3, _HOLD)
     if candidate.act == "fact" and not candidate.is_end and candidate.attribute_id is not None:
         choices.insert(1, _EDIT)
     seen = Seen(candidate.occurrences, act_no)
@@ -222,7 +289,7 @@ def _item(actor: Actor, roles: Sequence[MemberRole], candidate: Candidate) -> It
         id=candidate.id,
         digest=digest_of(
             ["candidate", candidate.id, candidate.occurrences, act_no, candidate.sensitivity, candidate.value_digest,
-             None if held is None else [held.fact, held.evidence, held.sensitivity]]
+             None if held is None else [held.fact, held.evidence, held.sensitivity], sorted(covered)]
         ),
         title=name,
         level=level,
@@ -253,6 +320,10 @@ def _item(actor: Actor, roles: Sequence[MemberRole], candidate: Candidate) -> It
             "built_in": wording.decisive(candidate.rule),
             "policy": candidate.policy_version,
             "lifetime": "" if life is None else wording.lifetime(life),
+            "holds": covered,
+            "matters": open_matters,
+            "levels": [(int(each), each.label, each >= level) for each in Sensitivity],
+            "has_episode": any(each.episode_id is not None for each in sayings),
             "readers": [] if held is None else sight.readers(tenant, held.fact),
             "derived": derived,
             "alike_subject": alike[0],

@@ -4,8 +4,7 @@ One page a queue; what changes in it comes as pieces of HTML in JSON, so that no
 masked is in none of them before its claim or its reveal has been written down.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
@@ -24,13 +23,12 @@ from django.urls import URLPattern, path, reverse
 from policies.vocabulary import Sensitivity
 from retention.desk import claims, reveals
 from retention.desk.candidates import CONFLICTS, FACTS
-from retention.desk.queues import COUNTED, PAGE, Choice, Item, Place, Queue, Row, due_in
-from tenants.actors import Actor, MemberRole
+from retention.desk.queues import COUNTED, PAGE, Choice, Item, Place, Queue, Row, as_writer, due_in
+from tenants.actors import MemberRole
 from tenants.admin import standing
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
 from tenants.identity import uuid_or_missing
-from tenants.isolation import Role, assume
 from tenants.signing import confirmed_recently, require_recent
 from tenants.standing import Standing
 
@@ -75,13 +73,6 @@ class _At:
             raise PermissionDenied
         return QUEUES[name]
 
-    @contextmanager
-    def as_writer(self) -> Iterator[Actor]:
-        """Take the write door's role for one act, and the page's again after it."""
-        assume(Role.WRITER, tenant=self.tenant, clearance=self.actor.clearance, actor=self.actor.id)
-        yield self.actor
-        assume(Role.STAFF, tenant=self.tenant, clearance=self.actor.clearance, actor=self.actor.id)
-
 
 def _page(*methods: str) -> Callable[[View], View]:
     """Let a view be asked by these methods, of whoever has a queue; a problem is answered as JSON in plain words."""
@@ -118,13 +109,26 @@ _WORDS = {
     "about_yourself": "It is about yourself: somebody else looks at it.",
     "show_who_you_are": "Show who you are first: it is more than ten minutes since you did.",
     "not_yours_to_decide": "The policy leaves this to another role.",
+    "needs_second_person": "A class is lowered by two people: confirm it as it is, and ask for that on the fact's page.",
+    "matter_closed": "That matter is closed: nothing can be held for it.",
+    "already_required": "Part of it waits for a redaction already.",
+    "held": "A legal hold covers part of it. It cannot be taken out.",
+    "own_request": "You proposed it yourself: another person decides.",
+    "role_missing": "That is for another role.",
+    "changed_since_shown": "It changed since you looked. Look again before you decide.",
     "reason_missing": "A decision needs a reason that goes with it.",
     "value_missing": "Give the value that is to be confirmed.",
     "credential": "That is a credential. It is not kept, and nobody may confirm it.",
     "nothing_to_edit": "There is no value to edit.",
     "request_refused": "That is not complete: a reason, and a case reference of letters, digits and . _ / -.",
 }
-_PLACES = {"case": "the case reference", "reason": "the reason", "value": "the value"}
+_PLACES = {
+    "case": "the case reference",
+    "reason": "the reason",
+    "value": "the value",
+    "matter": "the matter",
+    "level": "the class",
+}
 
 
 def _told(problem: Problem) -> dict[str, Any]:
@@ -321,8 +325,8 @@ def _claimed(request: HttpRequest, at: _At, queue: Queue, held: claims.Held, ite
     claims.showed(at.actor, held.id, item.digest)
     shown = None
     if not item.reveal:
-        with at.as_writer() as actor:
-            shown = queue.show(actor, item, up_to=Sensitivity.PERSONAL)
+        with as_writer(at.actor):
+            shown = queue.show(at.actor, item, up_to=Sensitivity.PERSONAL)
     return _panes(request, at, queue, item, held=held, shown=shown)
 
 
@@ -369,11 +373,13 @@ def decide(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
             [Event(actor=at.actor, action=Action.MORE_ASKED, target_kind="candidate", target_id=wanted, reason=reason)]
         )
         return JsonResponse({"told": told, "item": str(wanted)})
-    if waiting.reveal and held.revealed_until is None and act != "reject":
+    if waiting.reveal and held.revealed_until is None and act not in ("reject", "redact", "hold"):
         raise Forbidden("reveal_first")
+    given = {name: str(value) for name, value in request.POST.items()}
+    if choice.keeps:
+        return JsonResponse({"told": found.decide(at.actor, waiting, act, reason, given, now=at.now), "stays": True})
     claims.decided(at.actor, held.id, act=act, reason=reason)
-    with at.as_writer() as actor:
-        told = found.decide(actor, waiting, act, reason, request.POST.dict(), now=at.now)
+    told = found.decide(at.actor, waiting, act, reason, given, now=at.now)
     return JsonResponse(
         {
             "told": told,
@@ -396,7 +402,7 @@ def reveal(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
     if waiting.barred:
         raise Forbidden("not_yours_to_decide")
     if waiting.subject is not None:
-        with at.as_writer():
+        with as_writer(at.actor):
             own = reveals.is_about(at.actor, waiting.subject, [str(request.user.get_username())])
         if own:
             raise Forbidden("about_yourself")
@@ -411,8 +417,8 @@ def reveal(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
         now=at.now,
     )
     claims.revealed(at.actor, held.id, made.until)
-    with at.as_writer() as actor:
-        shown = found.show(actor, waiting, up_to=Sensitivity.RESTRICTED)
+    with as_writer(at.actor):
+        shown = found.show(at.actor, waiting, up_to=Sensitivity.RESTRICTED)
     return JsonResponse(_panes(request, at, found, waiting, held=held, shown=shown, revealed=made))
 
 

@@ -4,14 +4,18 @@ A queue reads under `Role.STAFF`, which sees no content; only `show` is called u
 claimed. No count goes further than `COUNTED`, and pages go by key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
 from policies.vocabulary import Sensitivity
+from retention import holds
+from retention.models import Hold
 from tenants.actors import Actor, MemberRole
+from tenants.isolation import Role, assume
 
 #: No count goes further: a tab says "1,000+".
 COUNTED = 1_000
@@ -62,6 +66,10 @@ class Choice:
     form: str = ""
     ends: bool = False
     hint: str = ""
+    #: The item waits on, and its claim goes on.
+    keeps: bool = False
+    #: It may be done with several at once, without having been shown them.
+    bulk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,7 @@ class Queue(Protocol):
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
     ) -> str:
-        """Carry out an act, and return what happened in a sentence. Needs `Role.WRITER`. Raises `Problem`."""
+        """Carry out an act, and return what happened in a sentence. Raises `Problem`."""
         ...
 
 
@@ -153,3 +161,23 @@ def _span(length: timedelta) -> str:
     if minutes < 36 * 60:
         return f"{minutes // 60} h"
     return f"{minutes // (24 * 60)} d"
+
+
+@contextmanager
+def as_writer(actor: Actor) -> Iterator[None]:
+    """Take the write door's role for one act, with the settings that suit its joins, and the staff's again after it."""
+    assume(Role.WRITER, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id)
+    yield
+    assume(Role.STAFF, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id)
+
+
+def holds_on(tenant: UUID, records: Mapping[str, UUID]) -> list[str]:
+    """Return the references of the matters whose holds cover any of the records, by kind."""
+    found: set[UUID] = set()
+    for kind, record in records.items():
+        for ids in holds.held(tenant, kind, [record]).values():
+            found.update(ids)
+    if not found:
+        return []
+    matters = Hold.objects.filter(tenant_id=tenant, id__in=found).values_list("matter__reference", flat=True)
+    return sorted(set(matters))

@@ -161,7 +161,7 @@
     if (opened() === form) { if (name === "confirm") send(form); return; }
     close();
     form.hidden = false;
-    form.querySelector("textarea, input[name=case], input:checked, input")?.focus();
+    form.querySelector("textarea, input[name=case], input[name=reason]:checked, input[name=reason]")?.focus();
     form.scrollIntoView({ block: "nearest" });
   }
 
@@ -191,6 +191,7 @@
       previews.delete(id);
       return;
     }
+    if (found.stays) { tell(found.told); previews.delete(id); claim(id, true); return; }
     if (name === "reveal") { show(found); spoken.textContent = pane.querySelector(".revealed")?.textContent ?? ""; return; }
     after(id, found);
   }
@@ -237,9 +238,12 @@
   };
 
   function classify(level) {
-    offer("reclassify");
-    const form = opened();
-    if (form?.dataset.act === "reclassify") { const choice = form.querySelector(`input[name=level][value="${level}"]`); if (choice && !choice.disabled) choice.checked = true; }
+    if (opened()?.dataset.act !== "edit" && opened()?.dataset.act !== "confirm") offer("confirm");
+    const form = opened(), choice = form?.querySelector(`input[name=level][value="${level}"]`);
+    if (!form) return;
+    if (!choice) why("no-such-act");
+    else if (choice.disabled) why("lower");
+    else choice.checked = true;
   }
 
   document.addEventListener("keydown", (event) => {
