@@ -6,6 +6,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
 
+from tenants.actors import MemberRole
+
 _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "Decide",
@@ -67,11 +69,19 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
 )
 
 
+#: Whoever decides about memory has a queue at the desk.
+_AT_THE_DESK = (MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER, MemberRole.APPROVER)
+
+
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the sections of the side bar for the reader of a page."""
     pages = {model._meta.label_lower: found for model, found in admin.site._registry.items()}
     overview = {"title": "Overview", "icon": "home", "link": reverse("admin:index")}
-    found: list[dict[str, Any]] = [{"items": [overview]}]
+    first = [overview]
+    standing = getattr(request, "standing", None)
+    if standing is not None and standing.tenant is not None and standing.is_one_of(*_AT_THE_DESK):
+        first.append({"title": "Review desk", "icon": "task_alt", "link": reverse("desk")})
+    found: list[dict[str, Any]] = [{"items": first}]
     for title, entries in _SECTIONS:
         items = [
             {"title": words, "icon": icon, "link": reverse(f"admin:{label.replace('.', '_')}_changelist")}

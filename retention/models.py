@@ -309,6 +309,8 @@ class Claim(Named):
     act = models.TextField(null=True)
     reason = models.TextField(null=True)
     deferred_until = models.DateTimeField(null=True)
+    #: The act on several items of which this was one.
+    bulk_id = models.UUIDField(null=True)
 
     class Meta:
         db_table = "retention_claim"

@@ -252,7 +252,7 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id request target_id payload_id", content_free="tenant kind picked strategy fields spans"
     ),
     "retention.Claim": _fields(
-        pseudonymous="id item_id person_id digest",
+        pseudonymous="id item_id person_id digest bulk_id",
         content_free="tenant queue taken_at expires_at revealed_until ended_at ended_by act reason deferred_until",
     ),
     "retention.Reveal": _fields(

@@ -89,6 +89,7 @@ class Action(StrEnum):
     CONTENT_SHOWN = "content.shown"
     CONTENT_REVEALED = "content.revealed"
     MORE_ASKED = "item.more_asked"
+    BULK_DECIDED = "items.decided"
     PROCEDURE_PROPOSED = "procedure.proposed"
     PROCEDURE_JOINED = "procedure.joined"
     PROCEDURE_APPROVED = "procedure.approved"

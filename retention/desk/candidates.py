@@ -82,13 +82,14 @@ _EDIT = Choice(
     form="value",
     hint="Another value is confirmed in place of the proposed one, as your own saying.",
 )
-_REJECT = Choice("reject", "d", "Reject", wording.DECIDING["reject"], ends=True)
+_REJECT = Choice("reject", "d", "Reject", wording.DECIDING["reject"], ends=True, bulk=True)
 _REDACT = Choice(
     *("redact", "r", "Redact"),
     {"not_to_be_kept": "not to be kept", "third_party": "about somebody else", "excessive": "more than is needed",
      "wrong_subject": "about the wrong subject", "credential": "a credential", "other": "other"},
     form="scope",
     ends=True,
+    bulk=True,
     hint="It is hidden from agents at once. A privacy officer looks at what follows, and takes it out for good or gives it back.",
 )  # fmt: skip
 _HOLD = Choice(
@@ -102,6 +103,7 @@ _MORE = Choice(
     {"needs_source": "needs a source", "needs_subject": "needs the subject's word", "needs_consent": "needs a consent",
      "other": "other"},
     hint="It stays as it is, and comes back to everybody in a day.",
+    bulk=True,
 )  # fmt: skip
 
 
@@ -114,6 +116,7 @@ class Candidates:
     those: str
     template: str = "candidate"
     roles: frozenset[MemberRole] = frozenset({MemberRole.REVIEWER})
+    several: tuple[Choice, ...] = (_REJECT, _REDACT, _MORE)
 
     def _sql(self, text: str, after: Place | None = None) -> str:
         return text.format(waits=_WAITS.format(those=self.those), on="true" if after is None else _AFTER)

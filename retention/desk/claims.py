@@ -108,20 +108,21 @@ def revealed(actor: Actor, claim: UUID, until: datetime) -> None:
 
 
 _END = """
-UPDATE retention_claim SET ended_at = clock_timestamp(), ended_by = %s, act = %s, reason = %s, deferred_until = %s
+UPDATE retention_claim SET ended_at = clock_timestamp(), ended_by = %s, act = %s, reason = %s, deferred_until = %s,
+  bulk_id = %s
 WHERE tenant_id = %s AND id = %s
 """
 
 
-def decided(actor: Actor, claim: UUID, *, act: str, reason: str) -> None:
-    """End a claim with what was decided under it."""
-    execute(_END, ["decided", act, reason, None, actor.tenant, claim])
+def decided(actor: Actor, claim: UUID, *, act: str, reason: str, bulk: UUID | None = None) -> None:
+    """End a claim with what was decided under it; `bulk` names the act on several of which it was one."""
+    execute(_END, ["decided", act, reason, None, bulk, actor.tenant, claim])
 
 
-def defer(actor: Actor, claim: UUID, *, reason: str, now: datetime) -> datetime:
+def defer(actor: Actor, claim: UUID, *, reason: str, now: datetime, bulk: UUID | None = None) -> datetime:
     """End a claim because more was asked for; return until when the item is offered to nobody."""
     until = now + DEFERRED
-    execute(_END, ["deferred", "ask_more", reason, until, actor.tenant, claim])
+    execute(_END, ["deferred", "ask_more", reason, until, bulk, actor.tenant, claim])
     return until
 
 
@@ -134,6 +135,17 @@ WHERE tenant_id = %s AND item_id = %s AND person_id = %s AND ended_at IS NULL AN
 def release(actor: Actor, item: UUID) -> None:
     """Give an item back; nothing happens where it is not held."""
     execute(_RELEASE, [actor.tenant, item, actor.id])
+
+
+_OF_ANOTHER = """
+SELECT FROM retention_claim c WHERE c.tenant_id = %s AND c.item_id = %s AND c.ended_at IS NULL AND c.person_id <> %s
+  AND c.expires_at > clock_timestamp()
+"""
+
+
+def of_another(actor: Actor, item: UUID) -> bool:
+    """Return whether somebody else holds an item now."""
+    return bool(fetch(_OF_ANOTHER, [actor.tenant, item, actor.id]))
 
 
 @dataclass(frozen=True, slots=True)

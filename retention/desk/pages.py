@@ -20,20 +20,25 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 
+from memory.models import Candidate, Episode, Fact, Subject
 from policies.vocabulary import Sensitivity
-from retention.desk import claims, reveals
+from retention.desk import bulk, claims, reveals
 from retention.desk.candidates import CONFLICTS, FACTS
+from retention.desk.listed import PROCEDURES, REQUESTS
+from retention.desk.quarantine import QUARANTINE
 from retention.desk.queues import COUNTED, PAGE, Choice, Item, Place, Queue, Row, as_writer, due_in
+from retention.desk.redactions import REDACTIONS
 from tenants.actors import MemberRole
 from tenants.admin import standing
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
-from tenants.identity import uuid_or_missing
+from tenants.identity import new_id, uuid_or_missing
 from tenants.signing import confirmed_recently, require_recent
 from tenants.standing import Standing
 
+_ALL: tuple[Queue, ...] = (FACTS, CONFLICTS, PROCEDURES, REDACTIONS, REQUESTS, QUARANTINE)
 #: In the order of the tabs.
-QUEUES: dict[str, Queue] = {queue.name: queue for queue in (FACTS, CONFLICTS)}
+QUEUES: dict[str, Queue] = {queue.name: queue for queue in _ALL}
 
 #: What the desk's pages may load and run: files of ours, no more.
 POLICY = {
@@ -116,6 +121,8 @@ _WORDS = {
     "own_request": "You proposed it yourself: another person decides.",
     "role_missing": "That is for another role.",
     "changed_since_shown": "It changed since you looked. Look again before you decide.",
+    "not_found": "There is nothing here by that id.",
+    "malformed": "That is not of the shape that is asked for.",
     "reason_missing": "A decision needs a reason that goes with it.",
     "value_missing": "Give the value that is to be confirmed.",
     "credential": "That is a credential. It is not kept, and nobody may confirm it.",
@@ -165,6 +172,7 @@ def desk(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
             "roles": ", ".join(role.value.replace("_", " ") for role in at.roles),
             "wanted": _id_or_none(request.GET.get("item")),
             "reveal_reasons": reveals.REASONS,
+            "several": [_offer(choice) for choice in found.several],
         },
     )
 
@@ -261,7 +269,7 @@ def _panes(
         **item.facts,
         "queue": queue,
         "item": item,
-        "level": item.level.label,
+        "level": item.level.label if item.classed else "",
         "due": due,
         "look": look,
         "held_by_me": held,
@@ -369,9 +377,7 @@ def decide(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
     if act == "ask_more":
         claims.defer(at.actor, held.id, reason=reason, now=at.now)
         told = f"More was asked for: {waiting.title}. It comes back in a day."
-        append(
-            [Event(actor=at.actor, action=Action.MORE_ASKED, target_kind="candidate", target_id=wanted, reason=reason)]
-        )
+        append([Event(actor=at.actor, action=Action.MORE_ASKED, target_kind="claim", target_id=held.id, reason=reason)])
         return JsonResponse({"told": told, "item": str(wanted)})
     if waiting.reveal and held.revealed_until is None and act not in ("reject", "redact", "hold"):
         raise Forbidden("reveal_first")
@@ -422,6 +428,66 @@ def reveal(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
     return JsonResponse(_panes(request, at, found, waiting, held=held, shown=shown, revealed=made))
 
 
+@_page("POST")
+def several(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
+    """Look what an act on several items would come to, or carry a part of it out."""
+    found = at.queue(queue)
+    act, reason = request.POST.get("act", ""), request.POST.get("reason", "")
+    bulk.choice_of(found, found.several, act, reason)
+    sent = [each for each in request.POST.get("items", "").split(",") if each]
+    if not 0 < len(sent) <= bulk.CHUNK:
+        raise Malformed
+    roles = [MemberRole(role) for role in at.roles]
+    if request.POST.get("bulk"):
+        number = _id(request.POST["bulk"])
+        try:
+            wanted = {_id(item): bytes.fromhex(digest) for item, _, digest in (each.partition(":") for each in sent)}
+        except ValueError:
+            raise Malformed from None
+        lines = bulk.carry_out(at.actor, found, roles, wanted, act, reason, bulk=number, now=at.now)
+    else:
+        number = new_id()
+        lines = bulk.look(at.actor, found, roles, [_id(each) for each in sent], act, reason)
+    return JsonResponse(
+        {
+            "bulk": str(number),
+            "lines": [
+                {"item": str(line.item), "outcome": line.outcome, "digest": line.digest.hex(),
+                 "words": _OUTCOMES[line.outcome], "why": _WORDS.get(line.code, "")}
+                for line in lines
+            ],
+        }
+    )  # fmt: skip
+
+
+_OUTCOMES = {
+    bulk.WILL_CHANGE: "will change",
+    bulk.CHANGED: "done",
+    bulk.HELD: "blocked by a hold",
+    bulk.ANOTHER: "needs another role",
+    bulk.CLAIMED: "claimed by a colleague",
+    bulk.OUT_OF_DATE: "out of date",
+    bulk.REFUSED: "refused",
+}
+
+
+@_page("GET", "HEAD")
+def find(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
+    """Return where the row of an id is shown. Ids alone are looked for, never content."""
+    wanted = _id_or_none(request.GET.get("id", "").strip())
+    if wanted is None:
+        raise Malformed
+    roles = [MemberRole(role) for role in at.roles]
+    for each in at.queues:
+        if each.item(at.actor, roles, wanted) is not None:
+            return JsonResponse({"address": f"{reverse('desk_queue', args=[each.name])}?item={wanted}"})
+    for model in (Candidate, Subject, Fact, Episode):
+        if model.objects.filter(tenant_id=at.tenant, id=wanted).exists():
+            name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
+            return JsonResponse({"address": reverse(name, args=[wanted])})
+    raise Missing
+
+
 @_page("GET", "HEAD")
 def again(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
     """Ask the reader to show who they are, and lead back to the item."""
@@ -465,6 +531,8 @@ def urls() -> list[URLPattern]:
         path("<slug:queue>/rows/", rows, name="desk_rows"),
         path("<slug:queue>/counts/", counts, name="desk_counts"),
         path("<slug:queue>/claim/", claim, name="desk_claim"),
+        path("<slug:queue>/several/", several, name="desk_several"),
+        path("<slug:queue>/find/", find, name="desk_find"),
         path("<slug:queue>/<str:item>/", item, name="desk_item"),
         path("<slug:queue>/<str:item>/renew/", renew, name="desk_renew"),
         path("<slug:queue>/<str:item>/release/", release, name="desk_release"),

@@ -73,6 +73,7 @@ class Quarantine:
     title: str = "Quarantine"
     template: str = "plain"
     roles: frozenset[MemberRole] = frozenset({MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER})
+    several: tuple[Choice, ...] = (_KEEP,)
 
     def backlog(self, tenant: UUID, *, now: datetime) -> Backlog:
         """Return how much waits."""

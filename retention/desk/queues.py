@@ -89,6 +89,8 @@ class Item:
     choices: Sequence[Choice]
     barred: str = ""
     reveal: bool = False
+    #: Whether it has a class of its own to show.
+    classed: bool = True
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -113,6 +115,11 @@ class Queue(Protocol):
     @property
     def roles(self) -> frozenset[MemberRole]:
         """Who may claim from it."""
+        ...
+
+    @property
+    def several(self) -> Sequence[Choice]:
+        """What may be done with several items at once, unseen."""
         ...
 
     def backlog(self, tenant: UUID, *, now: datetime) -> Backlog:

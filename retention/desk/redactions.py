@@ -57,6 +57,7 @@ class Redactions:
     title: str = "Redactions"
     template: str = "plain"
     roles: frozenset[MemberRole] = frozenset({MemberRole.PRIVACY_OFFICER})
+    several: tuple[Choice, ...] = ()
 
     def backlog(self, tenant: UUID, *, now: datetime) -> Backlog:
         """Return how much waits."""
@@ -68,7 +69,9 @@ class Redactions:
         asked = {"tenant": tenant, "limit": PAGE + 1, **({} if after is None else {"id": after[1]})}
         return [
             Row(id, reason.replace("_", " "), "", None, (f"{picked} picked", f"asked by {kind}"), at + WITHIN, claimed)
-            for id, at, reason, kind, claimed, picked in fetch(_PAGE.format(after="" if after is None else _AFTER), asked)
+            for id, at, reason, kind, claimed, picked in fetch(
+                _PAGE.format(after="" if after is None else _AFTER), asked
+            )
         ]
 
     def following(self, tenant: UUID, roles: Sequence[MemberRole], after: Place | None) -> Sequence[UUID]:
@@ -100,6 +103,7 @@ class Redactions:
             due_at=found.requested_at + WITHIN,
             choices=(_APPLY, _REFUSE),
             barred=barred,
+            classed=False,
             facts={
                 "why": ["Somebody asks to take this out. It has been hidden from agents since it was asked."],
                 "records": [
@@ -134,7 +138,9 @@ class Redactions:
 
 
 def _applied(outcome: redaction.Outcome) -> str:
-    return "Taken out for good." if getattr(outcome, "held", None) in (None, (), {}, 0, False) else "A legal hold stands in the way: nothing was taken out, and the attempt is recorded."
+    if outcome.applied:
+        return "Taken out for good."
+    return "A legal hold stands in the way: nothing was taken out, and the attempt is recorded."
 
 
 REDACTIONS = Redactions()

@@ -233,7 +233,7 @@
     m: claimThis, a: () => offer("confirm"), d: () => offer("reject"), e: () => offer("edit"), q: () => offer("ask_more"),
     r: () => offer("redact"), h: () => offer("hold"), v: () => offer("reveal"),
     1: () => classify(0), 2: () => classify(1), 3: () => classify(2), 4: () => classify(3),
-    " ": () => pick(current()), g: () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1200); },
+    " ": () => pick(current()), b: () => { if (selected().length) openSeveral(); else why("none-selected"); }, g: () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1200); },
     "/": () => { search.showModal(); }, "?": () => sheet.showModal(),
   };
 
@@ -289,6 +289,51 @@
     root.dataset.theme = dark ? "light" : "dark";
     try { localStorage.setItem("_x_adminTheme", JSON.stringify(root.dataset.theme)); } catch { /* a browser that keeps nothing */ }
   });
+  // several at once ---------------------------------------------------------------------------------------------------
+  const several = document.getElementById("several"), outcome = document.getElementById("several-outcome");
+  const doing = several.querySelector("[data-step=do]");
+  let looked = [];
+
+  document.addEventListener("desk:picked", ({ detail }) => {
+    let bar = document.getElementById("picked");
+    if (!detail.length) { bar?.remove(); return; }
+    if (!bar) { bar = Object.assign(document.createElement("button"), { type: "button", id: "picked", className: "main" }); acts.before(bar); bar.addEventListener("click", openSeveral); }
+    bar.textContent = `${detail.length} ${words.selected}`;
+  });
+  const openSeveral = () => { looked = []; doing.hidden = true; outcome.textContent = ""; document.getElementById("several-count").textContent = String(selected().length); several.showModal(); };
+
+  const chosen = () => { const data = new FormData(several.querySelector("form")), act = data.get("act"); return { act, reason: data.get(`reason-${act}`) }; };
+  const summed = (found) => { const sums = {}; for (const each of found) sums[each.words] = (sums[each.words] ?? 0) + 1; return Object.entries(sums).map(([name, number]) => `${number} ${name}`).join(" · "); };
+
+  async function inChunks(items, more = {}) {
+    const found = [];
+    for (let at = 0; at < items.length; at += 25) {
+      const answer = await ask("several/", { ...chosen(), ...more, items: items.slice(at, at + 25).join(",") });
+      if (answer.problem) { outcome.textContent = answer.problem; break; }
+      found.push(...answer.lines);
+      outcome.textContent = `${summed(found)} (${found.length} / ${items.length})`;
+    }
+    return found;
+  }
+
+  several.querySelector("form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const items = selected().slice(0, 500).map((each) => each.dataset.item);
+    if (!items.length) return;
+    looked = await inChunks(items);
+    doing.hidden = !looked.some((each) => each.outcome === "will_change");
+    if (!doing.hidden) doing.focus();
+  });
+  several.addEventListener("change", () => { doing.hidden = true; outcome.textContent = ""; });
+  doing.addEventListener("click", async () => {
+    doing.hidden = true;
+    const ready = looked.filter((each) => each.outcome === "will_change");
+    const done = await inChunks(ready.map((each) => `${each.item}:${each.digest}`), { bulk: crypto.randomUUID() });
+    for (const each of done) { const row = line(each.item); if (row) { pick(row, false); if (each.outcome === "changed") { previews.delete(each.item); row.remove(); } } }
+    recount();
+    if (open && !line(open.item)) { open = null; claim(); }
+  });
+
   search.querySelector("form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const id = new FormData(event.target).get("id").trim(), place = search.querySelector(".problem");

@@ -1,0 +1,278 @@
+"""Queues whose owners list what waits: versions of procedures, and what data subjects asked for.
+
+Few of either wait at once, so their doors return them as lists, which are paged here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from memory import promotion
+from memory.legible import compared, pieces
+from memory.rows import fetch
+from policies.approvals import ANSWER_REASONS, Answer
+from policies.vocabulary import Sensitivity
+from retention import requests
+from retention.desk.claims import digest_of
+from retention.desk.queues import PAGE, REACH, Backlog, Choice, Item, Place, Row
+from tenants.actors import Actor, MemberRole
+from tenants.errors import Forbidden
+
+#: So many are listed.
+LISTED = 200
+
+_CLAIMED = """
+SELECT k.item_id, max(k.person_id::text) FILTER (WHERE k.ended_at IS NULL AND k.expires_at > statement_timestamp()),
+  max(k.deferred_until) FILTER (WHERE k.deferred_until > statement_timestamp())
+FROM retention_claim k WHERE k.tenant_id = %s AND k.item_id = ANY (%s::uuid[])
+GROUP BY k.item_id
+"""
+
+
+def _with_claims(tenant: UUID, rows: Sequence[Row]) -> list[Row]:
+    found = {row[0]: row[1:] for row in fetch(_CLAIMED, [tenant, [row.id for row in rows]])} if rows else {}
+    return [
+        Row(
+            row.id,
+            row.name,
+            row.level,
+            row.subject,
+            row.words,
+            row.due_at,
+            None if (person := found.get(row.id, (None, None))[0]) is None else UUID(person),
+            found.get(row.id, (None, None))[1],
+        )
+        for row in rows
+    ]
+
+
+def _backlog(rows: Sequence[Row], now: datetime) -> Backlog:
+    return Backlog(len(rows), rows[0].due_at if rows else None, sum(row.due_at <= now for row in rows))
+
+
+def _after(rows: Sequence[Row], after: Place | None) -> list[Row]:
+    return [row for row in rows if after is None or (row.due_at, row.id) > after]
+
+
+def _words(codes: Sequence[str]) -> dict[str, str]:
+    return {code: code.replace("_", " ") for code in codes}
+
+
+# procedures -----------------------------------------------------------------------------------------------------------
+
+_ANSWERS = (
+    Choice("approve", "a", "Approve", _words(ANSWER_REASONS[Answer.APPROVE]), ends=True,
+           hint="You put your name to it. Nothing is active by that: activating it is an act of its own, on its page."),
+    Choice("return", "q", "Send back", _words(ANSWER_REASONS[Answer.RETURN]), hint="It becomes a draft again."),
+    Choice("refuse", "d", "Refuse", _words(ANSWER_REASONS[Answer.REFUSE]), ends=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Procedures:
+    """The queue of procedure versions that an approver decides on."""
+
+    name: str = "procedures"
+    title: str = "Procedures"
+    template: str = "plain"
+    roles: frozenset[MemberRole] = frozenset({MemberRole.APPROVER})
+    several: tuple[Choice, ...] = ()
+
+    def _rows(self, tenant: UUID, now: datetime) -> list[Row]:
+        return [
+            Row(
+                each.version,
+                each.procedure,
+                Sensitivity(each.sensitivity).label,
+                None,
+                (f"version {each.number}", "new" if each.first else "change", each.tested.replace("_", " ")),
+                each.due,
+            )
+            for each in promotion.queue(tenant, now=now, limit=LISTED)
+        ]
+
+    def backlog(self, tenant: UUID, *, now: datetime) -> Backlog:
+        """Return how much waits."""
+        return _backlog(self._rows(tenant, now), now)
+
+    def page(self, tenant: UUID, after: Place | None) -> Sequence[Row]:
+        """Return the next rows, those first that may be decided the shortest."""
+        return _with_claims(tenant, _after(self._rows(tenant, _EARLIEST), after)[: PAGE + 1])
+
+    def following(self, tenant: UUID, roles: Sequence[MemberRole], after: Place | None) -> Sequence[UUID]:
+        """Return the next that nobody holds."""
+        rows = _with_claims(tenant, _after(self._rows(tenant, _EARLIEST), after))
+        return [row.id for row in rows if row.claimed is None and row.deferred_until is None][:REACH]
+
+    def item(self, actor: Actor, roles: Sequence[MemberRole], item: UUID) -> Item | None:
+        """Return a version that waits, without its text."""
+        found = next((e for e in promotion.queue(actor.tenant, now=_EARLIEST, limit=LISTED) if e.version == item), None)
+        if found is None:
+            return None
+        own = found.proposed_by == actor.id and found.proposed_by_kind == "person"
+        return Item(
+            id=item,
+            digest=found.digest,
+            title=f"{found.procedure} · version {found.number}",
+            level=Sensitivity(found.sensitivity),
+            subject=None,
+            due_at=found.due,
+            choices=_ANSWERS,
+            barred="You proposed it yourself: another approver decides." if own else "",
+            reveal=found.sensitivity > Sensitivity.PERSONAL,
+            facts={
+                "text_title": "What would be done",
+                "has_text": True,
+                "why": ["A new version of a procedure was proposed. Agents act by it only once it was approved and activated."],
+                "pairs": [
+                    ("Scope", found.scope),
+                    ("Proposed by", found.proposed_by_kind),
+                    ("Proposed", f"{found.proposed_at:%Y-%m-%d %H:%M} UTC"),
+                    ("Test", found.tested.replace("_", " ")),
+                    ("Detection", ", ".join(each.replace("_", " ") for each in found.detected) or "nothing found"),
+                ],
+                "effects": [
+                    ("If you approve", [("ok", "It may be made active while the approval lasts. What is active now stays so until then."),
+                                        ("", "The former version can be brought back in one act.")]),
+                    ("If you refuse", [("", "What is active stays active.")]),
+                ],
+                "page": ("admin:memory_procedureversion_change", item),
+            },
+        )  # fmt: skip
+
+    def show(self, actor: Actor, item: Item, *, up_to: Sensitivity) -> Mapping[str, Any] | None:
+        """Return the proposed text beside the active one, word by word, and record that it was shown."""
+        shown = promotion.show(actor, item.id)
+        if shown.body is None:
+            return None
+        if shown.base is None:
+            return {"text": pieces(shown.body, around=20_000)}
+        before, after = compared(shown.base, shown.body)
+        return {"before": before, "text": after}
+
+    def decide(
+        self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
+    ) -> str:
+        """Approve, send back or refuse, bound to the version's digest."""
+        if item.barred:
+            raise Forbidden("own_request")
+        promotion.decide(actor, item.id, Answer(act), shown=item.digest, reason=reason, now=now)
+        return {"approve": "Approved", "return": "Sent back", "refuse": "Refused"}[act] + f": {item.title}."
+
+
+# requests of data subjects --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The queue of what data subjects asked for."""
+
+    name: str = "requests"
+    title: str = "Subject requests"
+    template: str = "plain"
+    roles: frozenset[MemberRole] = requests.HANDLERS
+    several: tuple[Choice, ...] = ()
+
+    def _rows(self, tenant: UUID, now: datetime) -> list[Row]:
+        return [
+            Row(
+                each.id,
+                each.kind,
+                "",
+                each.subject_id,
+                (f"identity {each.identity}", *(("extended",) if each.extended else ()), *(("asked again",) if each.repeats else ())),
+                each.due_at,
+            )
+            for each in requests.queue(tenant, now=now, limit=LISTED)
+        ]  # fmt: skip
+
+    def backlog(self, tenant: UUID, *, now: datetime) -> Backlog:
+        """Return how much waits."""
+        return _backlog(self._rows(tenant, now), now)
+
+    def page(self, tenant: UUID, after: Place | None) -> Sequence[Row]:
+        """Return the next rows, those first that are due first."""
+        return _with_claims(tenant, _after(self._rows(tenant, _EARLIEST), after)[: PAGE + 1])
+
+    def following(self, tenant: UUID, roles: Sequence[MemberRole], after: Place | None) -> Sequence[UUID]:
+        """Return the next that nobody holds."""
+        rows = _with_claims(tenant, _after(self._rows(tenant, _EARLIEST), after))
+        return [row.id for row in rows if row.claimed is None and row.deferred_until is None][:REACH]
+
+    def item(self, actor: Actor, roles: Sequence[MemberRole], item: UUID) -> Item | None:
+        """Return a request that is open."""
+        found = next((e for e in requests.queue(actor.tenant, now=_EARLIEST, limit=LISTED) if e.id == item), None)
+        if found is None:
+            return None
+        choices = []
+        if found.identity != "confirmed":
+            choices.append(Choice("identify", "a", "Identity confirmed", _words(requests.METHODS), keeps=True,
+                                  hint="How you know that whoever asks is the subject. The document itself is never kept."))  # fmt: skip
+            choices.append(Choice("fail", "q", "Identity not established", _words(requests.METHODS), keeps=True))
+        if not found.extended:
+            choices.append(Choice("extend", "e", "Extend", _words(requests.EXTENSION_REASONS), keeps=True,
+                                  hint="By two further months, once. The subject is told why."))  # fmt: skip
+        if MemberRole.PRIVACY_OFFICER in roles:
+            if found.identity == "confirmed":
+                choices.append(Choice("complete", "a", "Answered", _words(requests.OUTCOMES), ends=True))
+            choices.append(Choice("refuse", "d", "Refuse", _words(requests.GROUNDS), ends=True,
+                                  hint="On a ground that the subject is told."))  # fmt: skip
+        return Item(
+            id=item,
+            digest=digest_of(["request", item, found.state, found.identity, found.due_at.astimezone(UTC), found.repeats, found.led_to_id]),
+            title=f"{found.kind} · {requests.Kind(found.kind).article}",
+            level=Sensitivity.PUBLIC,
+            subject=found.subject_id,
+            due_at=found.due_at,
+            choices=choices,
+            classed=False,
+            facts={
+                "why": [f"A data subject asks for {found.kind}. The answer is due {found.due_at:%Y-%m-%d}"
+                        f"{', extended once' if found.extended else ''}."],
+                "pairs": [
+                    ("Received", f"{found.received_at:%Y-%m-%d %H:%M} UTC"),
+                    ("Identity", found.identity),
+                    ("State", found.state.replace("_", " ")),
+                    ("Asked again", str(found.repeats)),
+                    ("Led to", "nothing yet" if found.led_to_kind is None else found.led_to_kind.replace("_", " ")),
+                ],
+                "effects": [
+                    ("If the identity is confirmed", [("ok", "What it asks for may be carried out, on its page.")]),
+                    ("If you refuse", [("bad", "The subject is told on what ground, and may complain to an authority.")]),
+                ],
+                "page": ("admin:retention_subjectrequest_change", item),
+            },
+        )  # fmt: skip
+
+    def show(self, actor: Actor, item: Item, *, up_to: Sensitivity) -> Mapping[str, Any] | None:
+        """Return nothing in clear: what the subject wrote stands elsewhere."""
+        return {}
+
+    def decide(
+        self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
+    ) -> str:
+        """Carry out an act through the door of requests."""
+        done = {
+            "identify": requests.confirm_identity,
+            "fail": requests.fail_identity,
+            "extend": requests.extend,
+            "complete": requests.complete,
+            "refuse": requests.refuse,
+        }[act]
+        done(actor, item.id, reason, now=now)
+        return {
+            "identify": "The identity is confirmed.",
+            "fail": "Recorded: the identity was not established.",
+            "extend": "Extended by two months.",
+            "complete": "Answered, and closed.",
+            "refuse": "Refused, and closed.",
+        }[act]
+
+
+#: What is listed is open whatever the hour: what is over is refused by the doors.
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+
+PROCEDURES = Procedures()
+REQUESTS = Requests()
