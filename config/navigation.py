@@ -51,6 +51,8 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "Record",
         (
+            ("retention.run", "Runs", "autorenew"),
+            ("retention.certificate", "Certificates", "verified"),
             ("memory.receipt", "Receipts", "receipt_long"),
             ("memory.outboxentry", "Outbox", "outbox"),
             ("tenants.auditevent", "Audit", "link"),

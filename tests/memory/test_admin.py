@@ -8,8 +8,9 @@ from django.contrib import admin
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from memory import endings
 from memory.models import Candidate, Fact, OutboxEntry
-from retention import holds, requests
+from retention import certificates, holds, requests, runs
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
 from tenants.isolation import Role, tenant_transaction
@@ -37,7 +38,7 @@ MODELS = (
         "policies/decisionrequest",
         "policies/delegation",
     ),
-    *("retention/matter", "retention/hold", "retention/refusedending"),
+    *("retention/matter", "retention/hold", "retention/refusedending", "retention/run", "retention/certificate"),
 )
 
 
@@ -66,6 +67,10 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
         with tenant_transaction(Role.STAFF, tenant=organisation.id):
             requests.lodge(ledger.agent.actor, requests.Kind.ACCESS, name, now=datetime.now(UTC))
         refuse_an_ending(ledger, kept.json()["id"])
+    with tenant_transaction(Role.WORKER, tenant=organisation.id):
+        job, now = endings.worker(organisation.id), datetime.now(UTC)
+        run, _ = runs.begin(job, "verification", target_kind="tenant", target_id=organisation.id, now=now)
+        certificates.issue(job, "verification", runs.finish(job, run), {"counts": {"facts": 0}}, now)
     return ledger
 
 
