@@ -25,6 +25,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("retention.matter", "Matters", "gavel"),
             ("retention.hold", "Holds", "lock"),
             ("retention.refusedending", "Refused endings", "block"),
+            ("retention.restriction", "Restrictions", "visibility_off"),
         ),
     ),
     (

@@ -20,6 +20,7 @@ from memory import (
     idempotency,
     outbox,
     proposals,
+    restriction,
     rows,
     sayings,
     subjects,
@@ -356,6 +357,7 @@ def subject(actor: Actor, body: SubjectBody) -> SubjectNamed:
     _check_names(actor.tenant, body, named, made=not found)
     taken = subjects.add_aliases(actor.tenant, named, aliases, now=now)
     outbox.put(actor.tenant, "search.names", [named.id])
+    restriction.follow(actor.tenant, [named.id] if named.restricted else [])
     audit.append(
         [
             Event(

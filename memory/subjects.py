@@ -25,6 +25,8 @@ class SubjectState:
     data_key: bytes
     #: Look-up digests of its names, where it was found by one of them.
     names: frozenset[bytes] = frozenset()
+    #: Its processing is restricted: what is written about it is kept, and no agent sees it.
+    restricted: bool = False
 
     def digest(self, value: str) -> bytes:
         """Return what equal values of this subject have in common; it dies with the subject's key."""
@@ -55,11 +57,11 @@ WITH named AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT i.subject_id FROM memory_subjectidentifier i
       WHERE i.tenant_id = %(tenant)s::uuid AND i.digest = w.digest OFFSET 0) i
 ), locked AS MATERIALIZED (
-  SELECT s.id, s.key_id FROM memory_subject s
+  SELECT s.id, s.key_id, s.restricted FROM memory_subject s
   WHERE s.tenant_id = %(tenant)s::uuid AND s.id = ANY (ARRAY(SELECT n.subject_id FROM named n)) AND s.ended_at IS NULL
   ORDER BY s.id FOR KEY SHARE
 )
-SELECT i.digest, l.id, l.key_id, k.wrapped, k.version
+SELECT i.digest, l.id, l.key_id, k.wrapped, k.version, l.restricted
 FROM locked l
   CROSS JOIN LATERAL (SELECT i.digest FROM memory_subjectidentifier i
     WHERE i.tenant_id = %(tenant)s::uuid AND i.subject_id = l.id OFFSET 0) i
@@ -70,7 +72,7 @@ FROM locked l
 
 # The same for one name: one lock has no order to keep.
 _FIND_ONE = """
-SELECT n.digest, s.id, s.key_id, k.wrapped, k.version
+SELECT n.digest, s.id, s.key_id, k.wrapped, k.version, s.restricted
 FROM (SELECT i.digest, i.subject_id FROM memory_subjectidentifier i
     WHERE i.tenant_id = %(tenant)s::uuid AND i.digest = %(digest)s::bytea OFFSET 0) i
   JOIN memory_subject s ON s.tenant_id = %(tenant)s::uuid AND s.id = i.subject_id AND s.ended_at IS NULL
@@ -99,13 +101,13 @@ def by_name(tenant: UUID, names: Iterable[str], answer: Sequence[tuple[Any, ...]
         names_of.setdefault(subject, set()).add(bytes(digest))
     found: dict[str, SubjectState] = {}
     opened: dict[UUID, SubjectState] = {}
-    for digest, subject, key, wrapped, version in answer:
+    for digest, subject, key, wrapped, version, restricted in answer:
         name = by_digest.get(bytes(digest))
         if name is None:
             continue  # a name of the same subject that nobody asked for
         if subject not in opened:
             opened[subject] = SubjectState(
-                subject, key, ring.unwrap(tenant, bytes(wrapped), version), frozenset(names_of[subject])
+                subject, key, ring.unwrap(tenant, bytes(wrapped), version), frozenset(names_of[subject]), restricted
             )
         found[name] = opened[subject]
     return found
@@ -153,7 +155,7 @@ def resolve(
 
 
 _OF_ID = """
-SELECT s.key_id, k.wrapped, k.version,
+SELECT s.key_id, k.wrapped, k.version, s.restricted,
   ARRAY(SELECT i.digest FROM memory_subjectidentifier i WHERE i.tenant_id = s.tenant_id AND i.subject_id = s.id)
 FROM memory_subject s CROSS JOIN LATERAL (SELECT * FROM tenants_subjectkey x WHERE x.tenant_id = s.tenant_id AND x.id = s.key_id OFFSET 0) k
 WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid AND s.ended_at IS NULL FOR KEY SHARE OF s
@@ -165,8 +167,9 @@ def of_id(tenant: UUID, subject: UUID) -> SubjectState:
     found = rows.fetch(_OF_ID, [tenant, subject])
     if not found:
         raise Missing
-    ((key, wrapped, version, names),) = found
-    return SubjectState(subject, key, keyring().unwrap(tenant, bytes(wrapped), version), frozenset(map(bytes, names)))
+    ((key, wrapped, version, restricted, names),) = found
+    data_key = keyring().unwrap(tenant, bytes(wrapped), version)
+    return SubjectState(subject, key, data_key, frozenset(map(bytes, names)), restricted)
 
 
 _CLAIMED = [("digest", "bytea"), ("id", "uuid"), ("subject_id", "uuid"), ("payload_id", "uuid")]

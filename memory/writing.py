@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from memory import factkeys, outbox, rows, suppression
+from memory import factkeys, outbox, restriction, rows, suppression
 from memory.ledger import Chain, FactState, Grounds, KeyState
 from memory.outcomes import Denied
 from memory.rows import BeliefRow, EvidenceRow, FactRow, IdempotencyRow, OutboxRow, PayloadRaise, PayloadRow, ReceiptRow
@@ -261,6 +261,7 @@ def store(writing: Writing) -> None:
             reason=(denied.reasons or (denied.code,))[0],
             numbers={"status": denied.status},
         )
+    restriction.follow(tenant, [about.id for about in writing.subjects.values() if about.restricted])
     refused = writing.prevented + sum(denied.code == SUPPRESSED for denied in writing.refused)
     suppression.count(tenant, refused=refused, asked=writing.questioned)
     audit.append(writing.events)

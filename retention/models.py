@@ -426,3 +426,25 @@ class Notice(Named):
 
     class Meta:
         db_table = "retention_notice"
+
+
+class Restriction(Named):
+    """Processing of a subject, a fact or an episode is restricted: staff see it, agents do not, until it is lifted."""
+
+    tenant = Link(Tenant)
+    target_kind = models.TextField()
+    target_id = models.UUIDField()
+    #: Why, and why no longer: codes of closed lists (`restricting.GROUNDS`, `restricting.LIFTED`).
+    ground = models.TextField()
+    state = models.TextField(default="active")
+    request_id = models.UUIDField(null=True)
+    restricted_by = models.UUIDField()
+    restricted_at = models.DateTimeField()
+    lifted_by = models.UUIDField(null=True)
+    lifted_at = models.DateTimeField(null=True)
+    lifted_because = models.TextField(null=True)
+    #: Whoever asked for it is to be told before it is lifted (Art. 18(3)); when somebody said that they were.
+    told_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_restriction"

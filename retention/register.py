@@ -278,6 +278,10 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id asked subject_id payload_id asked_by digest",
         content_free="tenant kind state asked_at made_at expires_at size downloads",
     ),
+    "retention.Restriction": _fields(
+        pseudonymous="id target_id request_id restricted_by lifted_by",
+        content_free="tenant target_kind ground state restricted_at lifted_at lifted_because told_at",
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -463,6 +467,9 @@ REASONS = MappingProxyType(
         "retention.AccessExport.kind": "a word of a closed list",
         "retention.AccessExport.state": "a word of a closed list",
         "retention.AccessExport.digest": "of sealed content that a person may fetch for a week",
+        "retention.Restriction.target_kind": "a word of a closed list",
+        "retention.Restriction.ground": "a code of a closed list",
+        "retention.Restriction.lifted_because": "a code of a closed list",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

@@ -108,6 +108,8 @@ class Action(StrEnum):
     HOLD_RELEASE_PROPOSED = "hold.release_proposed"
     HOLD_RELEASED = "hold.released"
     ENDING_REFUSED = "ending.refused"
+    PROCESSING_RESTRICTED = "processing.restricted"
+    RESTRICTION_LIFTED = "processing.restriction_lifted"
     ROTATION_BEGUN = "keys.rotation_begun"
     KEY_VERSION_DESTROYED = "keys.version_destroyed"
     BACKUP_MADE = "backup.made"

@@ -52,7 +52,7 @@ from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
 from policies.vocabulary import Sensitivity
-from retention import access, certificates, holds, matters, redaction, requests, rotation, runs
+from retention import access, certificates, holds, matters, redaction, requests, restricting, rotation, runs
 from retention.desk import claims, reveals
 from retention.desk.candidates import CONFLICTS
 from retention.models import Hold, Matter, RefusedEnding
@@ -1182,12 +1182,45 @@ def _asked_about(world: World) -> UUID:
     return asked.candidate
 
 
+def restrict_and_lift(world: World) -> None:
+    """Everything of a subject is hidden from agents and comes back."""
+    officer = world.here.person(MemberRole.PRIVACY_OFFICER)
+    subject = named()
+    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+            "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "deadline is 2026-07-15"}
+    write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))
+    write(world, body("plan", "basic", subject=subject, confidence=0.2))
+    about = world.superuser.execute("SELECT subject_id FROM memory_episode WHERE id = %s", [kept.id]).fetchone()
+    assert about is not None
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=officer.actor.id):
+        row = restricting.restrict(officer.actor, "subject", about[0], ground="other", now=datetime.now(UTC))
+    write(world, body("colour", "green", subject=subject))
+    with reading(world) as actor:
+        assert recall.facts(actor, subject=subject).results == []
+    hidden = world.superuser.execute(
+        "SELECT count(*) FILTER (WHERE f.restricted), count(*) FILTER (WHERE e.restricted), count(*) FILTER (WHERE p.restricted),"
+        " (SELECT count(*) FROM memory_candidate c WHERE c.subject_id = %(s)s AND c.restricted),"
+        " (SELECT count(*) FROM memory_episode c WHERE c.subject_id = %(s)s AND c.restricted)"
+        " FROM memory_fact f JOIN memory_evidence e ON e.fact_id = f.id JOIN memory_payload p ON p.id = f.payload_id"
+        " WHERE f.subject_id = %(s)s",
+        {"s": about[0]},
+    ).fetchone()
+    assert hidden == (2, 2, 2, 1, 1)
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=officer.actor.id):
+        restricting.lift(officer.actor, row.id, because="other", now=datetime.now(UTC), told=True)
+    with reading(world) as actor:
+        assert len(recall.facts(actor, subject=subject).results) == 2
+
+
 ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
         propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
-        record_a_refusal, foresee, hold_and_release, redact_and_refuse,
+        record_a_refusal, foresee, hold_and_release, restrict_and_lift, redact_and_refuse,
         promote_a_procedure,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,

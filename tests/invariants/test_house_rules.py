@@ -150,6 +150,7 @@ DOORS = {
     "memory/indexing.py": {"searchentry", "searchstate"},
     "memory/spending.py": {"modelbudget", "modelspending"},
     "memory/redacted.py": {"fact", "episode", "candidate", "evidence", "payload"},
+    "memory/restriction.py": {"subject", "fact", "evidence", "episode", "candidate", "payload"},
     "memory/erasure.py": {
         *(
             "payload",
@@ -240,7 +241,7 @@ def test_rows_of_memory_are_never_made_or_changed_through_the_mapper(ours: list[
 def test_what_writes_through_the_mapper_is_a_door(ours: list[Source]) -> None:
     doors = {
         *("tenants/registry.py", "tenants/signing.py", "policies/publishing.py", "policies/approvals.py"),
-        *("retention/matters.py", "retention/requests.py", "retention/access.py"),
+        *("retention/matters.py", "retention/restricting.py", "retention/requests.py", "retention/access.py"),
         "retention/redaction.py",
     }
     found = [

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from memory import endings
 from memory.models import Candidate, Fact, OutboxEntry
-from retention import certificates, holds, requests, runs
+from retention import certificates, holds, requests, restricting, runs
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
 from tenants.isolation import Role, tenant_transaction
@@ -38,7 +38,14 @@ MODELS = (
         "policies/decisionrequest",
         "policies/delegation",
     ),
-    *("retention/matter", "retention/hold", "retention/refusedending", "retention/run", "retention/certificate"),
+    *(
+        "retention/matter",
+        "retention/hold",
+        "retention/refusedending",
+        "retention/restriction",
+        "retention/run",
+        "retention/certificate",
+    ),
 )
 
 
@@ -66,7 +73,7 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
         assert granted.status_code == 201, granted.content
         with tenant_transaction(Role.STAFF, tenant=organisation.id):
             requests.lodge(ledger.agent.actor, requests.Kind.ACCESS, name, now=datetime.now(UTC))
-        refuse_an_ending(ledger, kept.json()["id"])
+        refuse_an_ending(organisation, ledger, kept.json()["id"])
     with tenant_transaction(Role.WORKER, tenant=organisation.id):
         job, now = endings.worker(organisation.id), datetime.now(UTC)
         run, _ = runs.begin(job, "verification", target_kind="tenant", target_id=organisation.id, now=now)
@@ -74,11 +81,16 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
     return ledger
 
 
-def refuse_an_ending(ledger: Ledger, episode: str) -> None:
-    """Hold an episode, and have somebody try to end it."""
+def refuse_an_ending(organisation: Any, ledger: Ledger, episode: str) -> None:
+    """Hold an episode, restrict it for a moment, and have somebody try to end it."""
     matter = ledger.post("/matters/", {"reference": f"case-{uuid4().hex[:12]}", "reason": "audit"}).json()["id"]
     record = {"record": {"kind": "episode", "id": episode}}
     assert ledger.post("/holds/", {"matter": matter, "scopes": [record]}).status_code == 201
+    officer = organisation.person(MemberRole.PRIVACY_OFFICER).actor
+    with tenant_transaction(Role.STAFF, tenant=officer.tenant, clearance=3, actor=officer.id):
+        now = datetime.now(UTC)
+        row = restricting.restrict(officer, "episode", UUID(episode), ground="other", now=now)
+        restricting.lift(officer, row.id, because="other", now=now)
     actor = ledger.agent.actor
     with tenant_transaction(Role.WORKER, tenant=actor.tenant):
         holds.share(actor.tenant)

@@ -58,6 +58,8 @@ ACTS |= {
     "retention/matter/{matter}/close/": {"POST": (KEEPER, 409)},
     "retention/hold/{hold}/ask/": {"POST": (KEEPER, 422)},
     "retention/hold/{hold}/decide/": {"POST": (EVERYBODY, 409)},
+    "retention/restriction/restrict/": {"GET": (KEEPER, 200), "POST": (KEEPER, 422)},
+    "retention/restriction/{restriction}/lift/": {"POST": (KEEPER, 422)},
 }
 
 
@@ -70,7 +72,8 @@ def test_acts_of_two_people_are_open_to_their_roles_and_methods_alone(tenant: An
         for name in ("attribute", "attributeversion", "policyversion", "decisionrequest")
     }
     ids |= {
-        name: first_row(seen(client, f"/admin/retention/{name}/"), f"retention/{name}") for name in ("matter", "hold")
+        name: first_row(seen(client, f"/admin/retention/{name}/"), f"retention/{name}")
+        for name in ("matter", "hold", "restriction")
     }
     for path, methods in ACTS.items():
         for method in ("GET", *METHODS):
