@@ -26,7 +26,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from memory import consent, erasure, rows, suppression
-from retention import endings_log, holds, matters, redaction, rotation
+from memory.endings import worker
+from retention import endings_log, erasing, holds, matters, redaction, rotation
 from retention.backups import DUMP, BackupProblem, Manifest, manifest_of, needed, refuse_bound, run
 from retention.endings_log import Entry, Kind
 from tenants.actors import Actor, ActorKind
@@ -124,7 +125,17 @@ def _redact(tenant: UUID, entry: Entry, _: Undone) -> bool:
         return redaction.end_again(tenant, entry.record["records"], now=entry.at)
 
 
+def _erase(tenant: UUID, entry: Entry, _: Undone) -> bool:
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        run = erasing.erase_again(worker(tenant), entry.target, UUID(entry.record["erasure"]), now=entry.at)
+    if run is None:
+        return False
+    erasing.finish_again(tenant, run.id)
+    return True
+
+
 APPLIERS: Mapping[Kind, Applier] = {
+    Kind.ERASURE: _erase,
     Kind.REDACTION: _redact,
     Kind.CONSENT_WITHDRAWN: _withdraw,
     Kind.SUPPRESSION: _suppress,
@@ -177,8 +188,9 @@ def restore(folder: Path, *, url: str) -> Restored:
                 _tell(manifest)
                 _at(session, step := "told")
             for tenant, (line, _) in manifest.endings.items():
-                _end_again(session, tenant, line)
+                # First, so that no ending stumbles over what nobody can read.
                 _end_unreadable(tenant)
+                _end_again(session, tenant, line)
         _count(session, manifest, restored)
         _open(session)
     return restored

@@ -424,6 +424,14 @@ def rewrapped(tenant: UUID) -> Iterator[tuple[UUID, bytes, int]]:
         yield UUID(key), bytes.fromhex(wrapped), int(version)
 
 
+def _opens(tenant: UUID, wrapped: bytes, version: int) -> bool:
+    try:
+        keyring().unwrap(tenant, wrapped, version)
+    except Unsealable:
+        return False
+    return True
+
+
 def _write_down(tenant: UUID, version: int) -> None:
     place = rewrapped_file(tenant)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -437,7 +445,7 @@ def _write_down(tenant: UUID, version: int) -> None:
                 with tenant_transaction(Role.WORKER, tenant=tenant):
                     found = rows.fetch(_ALL, [tenant, after, CHUNK])
                 for key, wrapped, by in found:
-                    if by == version:
+                    if by == version and _opens(tenant, bytes(wrapped), by):
                         out.write(f"{key} {by} {bytes(wrapped).hex()}\n")
                 if len(found) < CHUNK:
                     break

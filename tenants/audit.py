@@ -113,6 +113,8 @@ class Action(StrEnum):
     ROTATION_BEGUN = "keys.rotation_begun"
     KEY_VERSION_DESTROYED = "keys.version_destroyed"
     BACKUP_MADE = "backup.made"
+    MEMORY_EXPORTED = "memory.exported"
+    MEMORY_IMPORTED = "memory.imported"
     BACKUP_RESTORED = "backup.restored"
     REDACTION_REQUIRED = "redaction.required"
     REDACTION_APPLIED = "redaction.applied"

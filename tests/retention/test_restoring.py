@@ -20,17 +20,20 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from memory import recall, rows, suppression
+from memory.outcomes import Written
 from retention import backups, holds, matters, restoring, rotation
 from retention.backups import BackupProblem
 from retention.endings_log import Kind
 from retention.matters import Target
 from tenants.actors import Actor, ActorKind
+from tenants.errors import Missing
 from tenants.isolation import Role, tenant_transaction
 from tenants.keyring import LogDamaged, SignedLog
 from tenants.secrets import provider
 from tenants.verification import verify_all
 from tests.memory.background import grant, publish, say, settle_all, withdraw
 from tests.paths.ledger import Ledger
+from tests.retention.test_erasing import Office, furnish
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.slow]
@@ -103,9 +106,9 @@ def test_answers_are_as_before_and_what_ended_since_has_ended(
         assert (values(agent, "mira"), values(agent, "nora")) == ([], ["Turin"])
         settle_all(tenant)
     with psycopg.connect(empty) as session:
-        assert session.execute("SELECT ended_by FROM memory_fact WHERE ended_by IS NOT NULL").fetchall() == [
-            ("consent_withdrawn",)
-        ]
+        assert session.execute(
+            "SELECT ended_by FROM memory_fact WHERE ended_by IS NOT NULL AND tenant_id = %s", [tenant.id]
+        ).fetchall() == [("consent_withdrawn",)]
         told = session.execute(
             "SELECT action, reason FROM tenants_auditevent WHERE chain = %s AND action IN"
             " ('backup.restored', 'consent.withdrawn') ORDER BY seq",
@@ -177,6 +180,40 @@ def test_a_backup_from_before_a_rotation_is_readable_but_for_what_had_ended(
         sealed = session.execute("SELECT count(*) FROM memory_payload WHERE key_id = %s", [key]).fetchone()
     assert (version, sealed) == ((1,), (0,))
     assert provider().versions(tenant.id) == [2]
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_an_erased_subject_does_not_come_back_with_an_old_backup(
+    database: Any, empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotated: bool
+) -> None:
+    monkeypatch.setattr(rotation, "GRACE", timedelta())
+    office = Office()
+    furnish(office)
+    office.doors.say("city", "Lyon", 1, subject="dora")
+    settle_all(office.doors.organisation)
+    backup = made(database, tmp_path)
+    subject = office.subject("mira")
+    erasure = office.erased("mira")
+    assert office.certificate(erasure)["key"]["state"] == "pending_rotation"
+    if rotated:
+        rotation.rotate(Actor(kind=ActorKind.OPERATOR, id=UUID(int=0), tenant=office.doors.id))
+        assert rotation.pending(office.doors.id) == 0
+    done = restoring.restore(backup, url=empty)
+    assert done.applied["erasure"] == 1
+    with served_by(empty):
+        with pytest.raises(Missing):
+            office.subject("mira")
+        # The empty row of the episode that facts of others cite.
+        assert office.left(subject) == {"episodes": 1}
+        with tenant_transaction(Role.AGENT, tenant=office.doors.id, clearance=3, actor=office.first.id):
+            values_of = {
+                name: [fact["value"] for fact in recall.facts(office.doors.agent, subject=name).results]
+                for name in ("mira", "Mira Okafor", "dora")
+            }
+        # What it says of her may come in again only by a person.
+        outcome = office.doors.say("city", "Lisbon", 1)
+    assert values_of == {"mira": [], "Mira Okafor": [], "dora": ["Lyon"]}
+    assert not isinstance(outcome, Written)
 
 
 def fact_of(agent: Any, subject: str) -> UUID:

@@ -1,0 +1,264 @@
+"""Memory taken out of one tenant and brought into another answers every question as before, and nothing ended comes along."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from memory import endings, recall, rows, suppression
+from retention import holds, matters, transfer
+from retention.matters import Target
+from tenants.actors import Actor, ActorKind
+from tenants.errors import Malformed
+from tenants.isolation import Role, tenant_transaction
+from tests.memory.background import publish, say, worker_rows
+from tests.organisation import Organisation, new_organisation
+from tests.paths.ledger import Ledger
+
+pytestmark = pytest.mark.usefixtures("database")
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+SUBJECTS = ("mira", "nora")
+
+
+def day(number: int) -> datetime:
+    return EPOCH + timedelta(days=number)
+
+
+def exported(tenant: Organisation, folder: Path) -> Path:
+    file = folder / f"{uuid4().hex}.jsonl"
+    actor = Actor(kind=ActorKind.OPERATOR, id=UUID(int=0), tenant=tenant.id)
+    with open(file, "w", encoding="utf-8") as out:
+        transfer.write_out(actor, out, now=datetime.now(UTC))
+    return file
+
+
+def lines(file: Path, kind: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [each for each in found if each["line"] == kind]
+
+
+def another(slug_of: Organisation | None = None) -> Organisation:
+    made = new_organisation()
+    publish(made)
+    return made
+
+
+def answers(agent: Any, known: list[datetime | None]) -> list[Any]:
+    """Everything that may be asked of the two subjects at days and as known then."""
+    found = []
+    with tenant_transaction(Role.AGENT, tenant=agent.actor.tenant, clearance=3, actor=agent.actor.id):
+        for subject in SUBJECTS:
+            for valid_at in [None, *(day(number) for number in range(0, 40, 3))]:
+                for known_at in known:
+                    results = recall.facts(agent.actor, subject=subject, valid_at=valid_at, known_at=known_at).results
+                    found.append(
+                        sorted(
+                            json.dumps(
+                                [fact["attribute"], fact["value"], fact["valid_from"], fact["valid_to"]], default=str
+                            )
+                            for fact in results
+                        )
+                    )
+    return found
+
+
+def history_of(tenant: Organisation, agent: Any) -> None:
+    """Updates, a late arrival, a portion, an end, a correction, a retraction, several values, and a restatement."""
+    ledger = Ledger(agent)
+
+    def said(subject: str, attribute: str, value: Any, valid: int, known: int, **more: Any) -> Any:
+        return say(
+            agent,
+            subject,
+            attribute,
+            value,
+            valid_from=day(valid).isoformat(),
+            recorded_at=day(known).isoformat(),
+            **more,
+        )
+
+    said("mira", "passport_deadline", "2026-07-15", 10, 10)
+    said("mira", "passport_deadline", "2026-06-30", 20, 20)
+    said("mira", "passport_deadline", "2026-08-01", 5, 25)
+    said("mira", "city", "Oslo", 1, 1)
+    wrong = said("mira", "city", "Turin", 8, 8)
+    said("mira", "city", "Bergen", 8, 12, corrects=str(wrong.evidence))
+    said("mira", "city", "Lima", 15, 16, valid_to=day(18).isoformat())
+    taken = said("mira", "city", "Rome", 22, 22)
+    ledger.post(
+        f"/evidence/{taken.evidence}/retract/", {"reason": "recorded_wrongly", "recorded_at": day(24).isoformat()}
+    )
+    say(agent, "mira", "city", None, ended=True, valid_from=day(30).isoformat(), recorded_at=day(30).isoformat())
+    for number, value in enumerate(("one", "two", "three")):
+        said("nora", "tag", value, number, number + 1)
+    files = {"provenance": {"turn_id": "t", "source": "file"}, "retention": {"basis": "contract"}}
+    said("nora", "diagnosis", "asthma", 4, 4, **files)
+    said("nora", "passport_deadline", "2027-01-01", 3, 3)
+    said("nora", "passport_deadline", "2027-01-01", 9, 9)
+
+
+def test_a_round_trip_answers_everything_as_before(tenant: Any, agent: Any, tmp_path: Path) -> None:
+    publish(tenant)
+    history_of(tenant, agent)
+    file = exported(tenant, tmp_path)
+    target = another()
+    done = transfer.read_in(target.id, file, now=datetime.now(UTC))
+    assert done.refused == []
+    assert done.counts["evidence"] == len(lines(file, "evidence")) > 10
+    known: list[datetime | None] = [None, *(day(number) for number in range(1, 35, 2))]
+    assert answers(target.agent("reader"), known) == answers(agent, known)
+    (event,) = worker_rows(target, "SELECT numbers FROM tenants_auditevent WHERE action = 'memory.imported'")
+    assert event[0]["evidence"] == done.counts["evidence"]
+
+
+def test_brought_in_twice_it_is_there_once(tenant: Any, agent: Any, tmp_path: Path) -> None:
+    publish(tenant)
+    history_of(tenant, agent)
+    file = exported(tenant, tmp_path)
+    target = another()
+    counted = "SELECT (SELECT count(*) FROM memory_evidence), (SELECT count(*) FROM memory_belief)"
+    transfer.read_in(target.id, file, now=datetime.now(UTC))
+    before = worker_rows(target, counted)
+    done = transfer.read_in(target.id, file, now=datetime.now(UTC))
+    assert (done.refused, worker_rows(target, counted)) == ([], before)
+
+
+def test_what_has_ended_is_a_tombstone_that_hides_what_it_hid(
+    tenant: Any, agent: Any, superuser: Any, tmp_path: Path
+) -> None:
+    publish(tenant)
+    for value, number in (("Oslo", 1), ("Secret-Turin", 5), ("Bergen", 9)):
+        say(agent, "mira", "city", value, valid_from=day(number).isoformat(), recorded_at=day(number).isoformat())
+    superuser.execute(
+        "UPDATE memory_fact f SET expires_at = now() - interval '1 second' FROM memory_payload p"
+        " WHERE p.id = f.payload_id AND p.clear = '\"Secret-Turin\"' AND f.tenant_id = %s",
+        [tenant.id],
+    )
+    with tenant_transaction(Role.WORKER, tenant=tenant.id):
+        endings.end_overdue(tenant.id)
+    file = exported(tenant, tmp_path)
+    assert "Secret-Turin" not in file.read_text(encoding="utf-8")
+    assert [each["state"] for each in lines(file, "tombstone")] == ["expired"]
+    target = another()
+    done = transfer.read_in(target.id, file, now=datetime.now(UTC))
+    assert (done.refused, done.counts["tombstones"]) == ([], 1)
+    reader = target.agent("reader")
+    with tenant_transaction(Role.AGENT, tenant=target.id, clearance=3, actor=reader.actor.id):
+        held = [
+            [fact["value"] for fact in recall.facts(reader.actor, subject="mira", valid_at=day(number)).results]
+            for number in (2, 6, 10)
+        ]
+    assert held == [["Oslo"], [], ["Bergen"]]
+
+
+def test_episodes_quotes_and_consents_travel_along(tenant: Any, agent: Any, tmp_path: Path) -> None:
+    publish(tenant)
+    ledger = Ledger(agent)
+    ledger.post("/consents/", {"subject": "mira", "ref": "form-1", "purposes": ["support"]})
+    ledger.post("/consents/", {"subject": "mira", "ref": "form-2", "purposes": ["support"]})
+    kept = ledger.post(
+        "/episodes/",
+        {"kind": "message", "role": "user", "content": "I moved to Oslo.", "session_id": "s", "turn_id": "t1",
+         "subject": "mira", "occurred_at": day(1).isoformat(), "extract": "no"},
+    ).json()  # fmt: skip
+    say(
+        agent, "mira", "city", "Oslo", valid_from=day(1).isoformat(),
+        provenance={"turn_id": "t1", "source_episode": kept["id"], "quote": "moved to Oslo"},
+    )  # fmt: skip
+    consented = {"provenance": {"turn_id": "t", "consent_ref": "form-1"}, "retention": {"basis": "consent"}}
+    say(agent, "mira", "newsletter", True, **consented)
+    ledger.post("/consents/form-2/withdraw/", {})
+    file = exported(tenant, tmp_path)
+    target = another()
+    done = transfer.read_in(target.id, file, now=datetime.now(UTC))
+    assert (done.refused, done.counts["episodes"], done.counts["consents"]) == ([], 1, 2)
+    reader = Ledger(target.agent("reader"))
+    (city,) = reader.facts(subject="mira", attribute="city")
+    lineage = reader.ok(f"/facts/{city['id']}/lineage/")
+    assert [each["provenance"]["quote"] for each in lineage["sources"]] == ["moved to Oslo"]
+    assert [fact["value"] for fact in reader.facts(subject="mira", attribute="newsletter")] == [True]
+    withdrawn = worker_rows(target, "SELECT ref FROM policies_consent WHERE withdrawn_at IS NOT NULL")
+    assert withdrawn == [("form-2",)]
+
+
+def test_holds_travel_along_and_cover_what_came(tenant: Any, agent: Any, tmp_path: Path) -> None:
+    publish(tenant)
+    said = say(agent, "mira", "city", "Oslo")
+    operator = Actor(kind=ActorKind.OPERATOR, id=uuid4(), tenant=tenant.id)
+    with tenant_transaction(Role.WORKER, tenant=tenant.id):
+        subject = rows.fetch("SELECT id FROM memory_subject", [])[0][0]
+    with tenant_transaction(Role.STAFF, tenant=tenant.id, actor=operator.id):
+        matter, _ = matters.open_matter(operator, "2026/1", "litigation", now=datetime.now(UTC))
+        matters.place(operator, matter.id, [Target(subject_id=subject)], now=datetime.now(UTC))
+    assert said.fact is not None
+    file = exported(tenant, tmp_path)
+    target = another()
+    done = transfer.read_in(target.id, file, now=datetime.now(UTC))
+    assert (done.refused, done.counts["holds"]) == ([], 1)
+    with tenant_transaction(Role.WORKER, tenant=target.id):
+        facts = [row[0] for row in rows.fetch("SELECT id FROM memory_fact", [])]
+        assert set(holds.held(target.id, "fact", facts)) == set(facts) != set()
+    transfer.read_in(target.id, file, now=datetime.now(UTC))
+    with tenant_transaction(Role.STAFF, tenant=target.id):
+        assert rows.fetch("SELECT count(*) FROM retention_hold", []) == [(1,)]
+
+
+def test_what_is_suppressed_does_not_come_back_by_an_import(tenant: Any, agent: Any, tmp_path: Path) -> None:
+    publish(tenant)
+    say(agent, "mira", "city", "Oslo", valid_from=day(1).isoformat(), recorded_at=day(1).isoformat())
+    file = exported(tenant, tmp_path)
+    with tenant_transaction(Role.WRITER, tenant=tenant.id):
+        names = [bytes(row[0]) for row in rows.fetch("SELECT digest FROM memory_subjectidentifier", [])]
+        suppression.add_subject(
+            tenant.id, names, cause="erased", target_kind="run", target=uuid4(), now=datetime.now(UTC)
+        )
+    done = transfer.read_in(tenant.id, file, now=datetime.now(UTC))
+    assert [code for _, code in done.refused] == ["suppressed", "suppressed"] or "suppressed" in {
+        code for _, code in done.refused
+    }
+    # What an export tells of suppressions stands in the same tenant, and says nothing in another.
+    told = exported(tenant, tmp_path)
+    assert len(lines(told, "suppression")) == 1
+    assert transfer.read_in(another().id, told, now=datetime.now(UTC)).left["suppression_of_another_tenant"] == 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda text: "", "not_an_export"),
+        (lambda text: "{}\n", "not_an_export"),
+        (lambda text: "\n".join(text.splitlines()[:-1]) + "\n", "export_cut"),
+        (lambda text: "\n".join(text.splitlines()[:2] + text.splitlines()[3:]) + "\n", "export_cut"),
+    ],
+)
+def test_a_file_that_is_no_whole_export_is_refused_before_anything_is_written(
+    tenant: Any, agent: Any, tmp_path: Path, spoil: Any, code: str
+) -> None:
+    publish(tenant)
+    say(agent, "mira", "city", "Oslo")
+    say(agent, "nora", "city", "Turin")
+    file = exported(tenant, tmp_path)
+    file.write_text(spoil(file.read_text(encoding="utf-8")), encoding="utf-8")
+    target = another()
+    with pytest.raises(Malformed) as refused:
+        transfer.read_in(target.id, file, now=datetime.now(UTC))
+    assert refused.value.code == code
+    assert worker_rows(target, "SELECT count(*) FROM memory_subject") == [(0,)]
+
+
+def test_a_bad_line_is_told_by_number_and_code_and_sinks_no_other(tenant: Any, agent: Any, tmp_path: Path) -> None:
+    publish(tenant)
+    say(agent, "mira", "city", "Oslo")
+    say(agent, "nora", "city", "Turin")
+    file = exported(tenant, tmp_path)
+    text = file.read_text(encoding="utf-8").replace('"value": "Oslo"', '"value": ["not a city"]')
+    file.write_text(text, encoding="utf-8")
+    target = another()
+    done = transfer.read_in(target.id, file, now=datetime.now(UTC))
+    assert len(done.refused) == 1
+    assert "not a city" not in str(done.refused)
+    assert done.counts["evidence"] == 1
