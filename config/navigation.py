@@ -17,6 +17,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("policies.delegation", "Delegations", "swap_horiz"),
             ("retention.redactionrequest", "Redactions", "ink_eraser"),
             ("retention.subjectrequest", "Subjects' requests", "contact_mail"),
+            ("retention.lifetimechange", "Lifetimes", "hourglass_bottom"),
         ),
     ),
     (

@@ -219,6 +219,7 @@ SPECTACULAR_SETTINGS = {
         "retention.api.hold_schema.add_components",
         "retention.api.ending_schema.add_components",
         "retention.api.request_schema.add_components",
+        "retention.api.keeping_schema.add_components",
         "retention.api.redaction_schema.add_components",
         "tenants.api.schema.say_of_every_operation",
     ],

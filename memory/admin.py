@@ -364,7 +364,10 @@ class FactAdmin(_Held):
     )
 
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
-        return _redaction_of(request, "fact", row)
+        found = _redaction_of(request, "fact", row)
+        if row is None:
+            return found
+        return (*found, ("How long it is kept", reverse("admin:retention_lifetimechange_of", args=[row]), False))
 
     @admin.display(description="who saw it")
     def seen_by_whom(self, fact: Fact) -> str:

@@ -155,6 +155,42 @@ def locked_keys(tenant: UUID, keys: Sequence[UUID]) -> set[UUID]:
     return {row[0] for row in rows.fetch(_LOCK_KEYS, [tenant, sorted(set(keys))])} if keys else set()
 
 
+_EXTENDED = """
+UPDATE memory_evidence e SET expires_at = %(until)s::timestamptz
+WHERE e.tenant_id = %(tenant)s::uuid AND e.fact_id = %(fact)s::uuid AND e.retracted_at IS NULL AND NOT e.is_end
+  AND e.expires_at = (SELECT max(x.expires_at) FROM memory_evidence x WHERE x.tenant_id = e.tenant_id
+    AND x.fact_id = e.fact_id AND x.retracted_at IS NULL AND NOT x.is_end)
+RETURNING e.quote_id
+"""
+_EXTENDED_FACT = """
+UPDATE memory_fact f SET expires_at = %(until)s::timestamptz, review_at = %(review_at)s::timestamptz
+WHERE f.tenant_id = %(tenant)s::uuid AND f.id = %(fact)s::uuid RETURNING f.payload_id
+"""
+_EXTENDED_PAYLOADS = """
+UPDATE memory_payload p SET expires_at = %(until)s::timestamptz
+WHERE p.tenant_id = %(tenant)s::uuid AND p.id = ANY (%(payloads)s::uuid[]) AND p.expires_at < %(until)s::timestamptz
+"""
+
+
+def extend_fact(tenant: UUID, fact: UUID, until: datetime, review_at: datetime) -> None:
+    """Let a fact be kept until a later instant, with the evidence that gave it its end; looked at again on `review_at`.
+
+    Its key must be locked. The database allows it while an approval of it stands, and only then.
+    """
+    given: dict[str, Any] = {"tenant": tenant, "fact": fact, "until": until, "review_at": review_at}
+    quotes = [row[0] for row in rows.fetch(_EXTENDED, given) if row[0] is not None]
+    values = [row[0] for row in rows.fetch(_EXTENDED_FACT, given)]
+    rows.execute(_EXTENDED_PAYLOADS, {**given, "payloads": [*quotes, *values]})
+
+
+def review(tenant: UUID, fact: UUID, review_at: datetime) -> None:
+    """Let somebody look at a fact again on a date. Its key must be locked."""
+    rows.execute(
+        "UPDATE memory_fact f SET review_at = %s::timestamptz WHERE f.tenant_id = %s::uuid AND f.id = %s::uuid",
+        [review_at, tenant, fact],
+    )
+
+
 # occasions ------------------------------------------------------------------------------------------------------------
 
 #: What was written by a transaction that began before the occasion was seen is brought in too: the clock runs so much

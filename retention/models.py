@@ -87,6 +87,25 @@ class AccessExport(Named):
         db_table = "retention_accessexport"
 
 
+class LifetimeChange(Named):
+    """That the life of one fact was changed by an act, or is asked to be: shortened, extended, kept after a review, ended by one."""
+
+    tenant = Link(Tenant)
+    fact_id = models.UUIDField()
+    act = models.TextField()
+    until = models.DateTimeField(null=True)
+    review_at = models.DateTimeField(null=True)
+    reason = models.TextField()
+    actor_kind = models.TextField()
+    actor_id = models.UUIDField()
+    #: What another person decides, where that is needed.
+    question_id = models.UUIDField(null=True)
+    done_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "retention_lifetimechange"
+
+
 class Matter(Named):
     """A legal matter for whose sake memory is kept: a reference under which the organisation knows it, and nothing told."""
 

@@ -282,6 +282,10 @@ _MODELS: dict[str, Fields] = {
         pseudonymous="id target_id request_id restricted_by lifted_by",
         content_free="tenant target_kind ground state restricted_at lifted_at lifted_because told_at",
     ),
+    "retention.LifetimeChange": _fields(
+        pseudonymous="id fact_id actor_id question_id",
+        content_free="tenant act until review_at reason actor_kind done_at",
+    ),
     # the platform's ---------------------------------------------------------------------------------------------------
     "admin.LogEntry": _fields(
         pseudonymous="user object_id object_repr",
@@ -470,6 +474,9 @@ REASONS = MappingProxyType(
         "retention.Restriction.target_kind": "a word of a closed list",
         "retention.Restriction.ground": "a code of a closed list",
         "retention.Restriction.lifted_because": "a code of a closed list",
+        "retention.LifetimeChange.act": "a word of a closed list",
+        "retention.LifetimeChange.reason": "a word of a closed list",
+        "retention.LifetimeChange.actor_kind": "a word of a closed list",
         "admin.LogEntry.object_repr": "type and short id, as every model shows itself; no role may write here",
         "admin.LogEntry.change_message": "no form of ours changes anything; no role may write here",
         "sessions.Session.session_data": "a person's id, the tenant that they chose; how far a sign-in has come",

@@ -2,13 +2,15 @@
 
 from django.urls import path
 
-from retention.api import endings, holds, redactions, requests
+from retention.api import endings, holds, keeping, redactions, requests
 
 urlpatterns = [
     path("runs/", endings.Runs.as_view(), name="runs"),
     path("runs/<str:id>/", endings.RunById.as_view(), name="run"),
     path("certificates/", endings.Certificates.as_view(), name="certificates"),
     path("certificates/<str:id>/", endings.CertificateById.as_view(), name="certificate"),
+    path("facts/<str:id>/lifetime/", keeping.Lifetime.as_view(), name="lifetime"),
+    path("facts/<str:id>/shorten/", keeping.Shorten.as_view(), name="shorten_lifetime"),
     path("subject-requests/", requests.SubjectRequests.as_view(), name="subject_requests"),
     path("subject-requests/<str:id>/", requests.SubjectRequestById.as_view(), name="subject_request"),
     path("matters/", holds.Matters.as_view(), name="matters"),

@@ -52,7 +52,19 @@ from policies.models import DecisionRequest
 from policies.publishing import publish_attributes, publish_policy
 from policies.rules import policy_document
 from policies.vocabulary import Sensitivity
-from retention import access, certificates, holds, matters, redaction, requests, restricting, rotation, runs
+from retention import (
+    access,
+    certificates,
+    disposition,
+    holds,
+    keeping,
+    matters,
+    redaction,
+    requests,
+    restricting,
+    rotation,
+    runs,
+)
 from retention.desk import claims, reveals
 from retention.desk.candidates import CONFLICTS
 from retention.models import Hold, Matter, RefusedEnding
@@ -626,6 +638,32 @@ def export_for_a_subject(world: World) -> None:
     with tenant_transaction(Role.WORKER, tenant=world.tenant):
         assert access.end_overdue(world.tenant) == 1
     drain(world)
+
+
+def keep_for_another_time(world: World) -> None:
+    """A fact is kept for a shorter time, for longer by two persons, looked at, kept and ended; its rule is told each time."""
+    now = datetime.now(UTC)
+    said = write(world, body("deadline", "2026-07-15"))[0]
+    officers = [world.here.person(MemberRole.PRIVACY_OFFICER).actor for _ in range(2)]
+
+    @contextmanager
+    def staff(actor: Actor) -> Iterator[None]:
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=actor.id):
+            yield
+
+    with staff(officers[0]):
+        keeping.shorten(officers[0], said.fact, now + timedelta(days=2), reason="other", now=now)
+    until, review = now + timedelta(days=9), now + timedelta(days=5)
+    with staff(officers[0]):
+        asked = keeping.ask_extension(officers[0], said.fact, until, review_at=review, reason="other", now=now)
+    with staff(officers[1]):
+        answer, shown = Answer.APPROVE, bytes(asked.digest)
+        keeping.decide_extension(officers[1], asked.id, answer, shown=shown, reason="checked", now=now)
+        assert keeping.explain(world.tenant, said.fact).rule == "extended"
+    with staff(officers[0]):
+        assert [each.fact for each in disposition.queue(world.tenant, now=review)].count(said.fact) == 1
+        disposition.keep(officers[0], said.fact, review + timedelta(days=1), reason="other", now=now)
+        assert disposition.end(officers[0], said.fact, reason="other", now=now)
 
 
 def count_what_is_withheld(world: World) -> None:
@@ -1219,7 +1257,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
+        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, keep_for_another_time, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, hold_and_release, restrict_and_lift, redact_and_refuse,
         promote_a_procedure,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from memory import endings
 from memory.models import Candidate, Fact, OutboxEntry
-from retention import certificates, holds, requests, restricting, runs
+from retention import certificates, holds, keeping, requests, restricting, runs
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
 from tenants.isolation import Role, tenant_transaction
@@ -28,7 +28,13 @@ MODELS = (
         "memory/evidence",
         "memory/belief",
     ),
-    *("memory/candidate", "memory/receipt", "memory/outboxentry", "retention/subjectrequest"),
+    *(
+        "memory/candidate",
+        "memory/receipt",
+        "memory/outboxentry",
+        "retention/subjectrequest",
+        "retention/lifetimechange",
+    ),
     *(
         "policies/attribute",
         "policies/attributeversion",
@@ -73,6 +79,7 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
         assert granted.status_code == 201, granted.content
         with tenant_transaction(Role.STAFF, tenant=organisation.id):
             requests.lodge(ledger.agent.actor, requests.Kind.ACCESS, name, now=datetime.now(UTC))
+            keeping.note(ledger.agent.actor, uuid4(), "shortened", reason="other", now=datetime.now(UTC))
         refuse_an_ending(organisation, ledger, kept.json()["id"])
     with tenant_transaction(Role.WORKER, tenant=organisation.id):
         job, now = endings.worker(organisation.id), datetime.now(UTC)

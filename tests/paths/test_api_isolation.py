@@ -22,6 +22,7 @@ BY_ID = [
     ("GET", "/episodes/{episode}/", None),
     ("POST", "/consents/{consent}/withdraw/", {}),
     ("GET", "/subject-requests/{asked}/", None),
+    ("GET", "/facts/{fact}/lifetime/", None),
     ("GET", "/matters/{matter}/", None),
     ("GET", "/holds/{hold}/", None),
     ("GET", "/holds/{hold}/refused/", None),
