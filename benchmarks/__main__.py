@@ -28,6 +28,7 @@ MEASURES: dict[str, Callable[[Ground, Size], list[Figure]]] = {
     "late": volume.late,
     "batches": volume.batches,
     "large": volume.large,
+    "redaction": ending.redaction,
     "compaction": ending.compaction,
 }
 

@@ -21,16 +21,16 @@ from django.db import connection  # noqa: E402  after the settings
 
 from benchmarks.bodies import said, value  # noqa: E402
 from memory import recall, remember  # noqa: E402
-from memory.contracts import FactBody, parse  # noqa: E402
+from memory.contracts import EpisodeBody, FactBody, parse  # noqa: E402
 from memory.outcomes import Written  # noqa: E402
 from policies.definitions import load_definitions  # noqa: E402
 from policies.publishing import publish_attributes, publish_policy  # noqa: E402
 from policies.rules import STARTER, load_policy  # noqa: E402
-from retention import compaction  # noqa: E402
-from tenants.actors import Actor, ActorKind, Scope  # noqa: E402
+from retention import compaction, redaction  # noqa: E402
+from tenants.actors import Actor, ActorKind, MemberRole, Scope  # noqa: E402
 from tenants.isolation import Role, tenant_transaction  # noqa: E402
 from tenants.models import PLATFORM  # noqa: E402
-from tenants.registry import OPERATOR, create_agent, create_tenant, issue_key  # noqa: E402
+from tenants.registry import OPERATOR, create_agent, create_member, create_tenant, issue_key  # noqa: E402
 
 DEADLINE = "passport_deadline"
 #: Attributes of the tenant: the deadline, and as many more as a batch about one subject needs.
@@ -160,6 +160,52 @@ class Doors:
         done = compaction.compact(Actor(kind=ActorKind.JOB, id=PLATFORM, tenant=self.actor.tenant))
         return {"seconds": perf_counter() - began, "counts": done.counts}
 
+    def redactable(self, number: int, pieces: int) -> None:
+        """Say one thing of a subject `pieces` times, by a quote each."""
+        subject, at = f"redactable-{number}", _START.isoformat()
+        with tenant_transaction(Role.WRITER, tenant=self.actor.tenant, clearance=3, actor=self.actor.id):
+            sent = {"kind": "message", "role": "user", "content": f"it is {value(number)}, I said", "session_id": "s",
+                    "turn_id": f"redactable-{number}", "subject": subject, "occurred_at": at, "extract": "no"}  # fmt: skip
+            kept: Any = remember.episode(self.actor, parse(EpisodeBody, sent))
+        bodies = [said(subject, DEADLINE, value(number), valid_from=at) for _ in range(pieces)]
+        for body in bodies:
+            body["provenance"] |= {"source_episode": str(kept.id), "quote": value(number)}
+        self._write(bodies, batch=True)
+
+    def redact(self, fact: UUID) -> dict[str, float]:
+        """Propose to redact a fact, look at what follows as somebody else, apply; return how long each took (seconds)."""
+        tenant, took = self.actor.tenant, {}
+        with tenant_transaction(Role.FRONT, tenant=tenant):
+            people = [
+                create_member(
+                    tenant,
+                    f"{role.value}-{fact.hex}",
+                    role,
+                    password=f"bench {fact.hex}",
+                    by=OPERATOR,
+                    now=datetime.now(UTC),
+                )
+                for role in (MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER)
+            ]
+        first, second = (
+            Actor(kind=ActorKind.PERSON, id=each.membership.user_id, tenant=tenant, clearance=3) for each in people
+        )
+        began = perf_counter()
+        with tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=first.id):
+            pick = redaction.Pick(kind=redaction.Kind.FACT, target=fact)
+            asked = redaction.propose(first, [pick], reason="other", now=datetime.now(UTC))
+        took["propose"] = perf_counter() - began
+        began = perf_counter()
+        with tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=second.id):
+            shown = redaction.examine(second, asked.id)
+        took["preview"] = perf_counter() - began
+        began = perf_counter()
+        with tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=second.id):
+            done = redaction.apply(second, asked.id, shown=shown.digest, reason="checked", now=datetime.now(UTC))
+        took["apply"] = perf_counter() - began
+        assert done.applied
+        return took
+
 
 def statements(job: Callable[[int], None], numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Run a job and return of each of its statements how often it runs in one, and how long that takes (seconds, median).
@@ -218,6 +264,9 @@ def main() -> None:
         elif name == "compact":
             assert doors is not None
             answer = doors.compact()
+        elif name == "redact":
+            assert doors is not None
+            answer = doors.redact(UUID(asked["fact"]))
         elif name == "statements":
             answer = statements(getattr(doors, asked["of"]), numbers)
         else:

@@ -71,5 +71,56 @@ def compaction(ground: Ground, size: Size) -> list[Figure]:
     ]
 
 
+#: Pieces of evidence of the redacted fact, and derived rows that rest on it.
+PIECES, DERIVED = 1_000, 1_000
+# Contexts kept of so many questions, each resting on the fact; what they say is no matter here.
+_REST_ON = """
+WITH f AS (SELECT f.tenant_id, f.id, f.subject_id, s.key_id, (SELECT b.id FROM memory_belief b WHERE b.tenant_id = f.tenant_id
+    AND b.fact_id = f.id LIMIT 1) AS belief FROM memory_fact f
+    JOIN memory_subject s ON s.tenant_id = f.tenant_id AND s.id = f.subject_id WHERE f.id = %(fact)s),
+n AS (SELECT gen_random_uuid() AS payload, gen_random_uuid() AS derived, gen_random_uuid() AS source FROM generate_series(1, %(count)s)),
+p AS (INSERT INTO memory_payload (tenant_id, id, purpose, key_id, sealed, sensitivity, basis, expires_at, written_at)
+  SELECT f.tenant_id, n.payload, 'derived', f.key_id, decode(repeat('00', 400), 'hex'), 2, 'session', now() + interval '1 day', now()
+  FROM f, n),
+d AS (INSERT INTO memory_derived (tenant_id, id, kind, subject_id, clearance, state, asked_at, question_digest, payload_id, sensitivity,
+    basis, expires_at, built_at, print, rules, sources)
+  SELECT f.tenant_id, n.derived, 'context', f.subject_id, 3, 'built', now(), uuid_send(n.derived) || uuid_send(n.payload), n.payload, 2,
+    'session', now() + interval '1 day', now(), uuid_send(n.derived), 'bench', 1 FROM f, n)
+INSERT INTO memory_derivedsource (tenant_id, id, derived_id, fact_id, belief_id, state)
+SELECT f.tenant_id, n.source, n.derived, f.id, f.belief, uuid_send(n.source) FROM f, n
+"""
+
+
+def redaction(ground: Ground, size: Size) -> list[Figure]:
+    """Redact one fact with a thousand quotes, on which a thousand derived rows rest, as two people do it."""
+    rounds = min(size.rounds, 5)
+    took: list[dict[str, float]] = []
+    with ground.doors() as doors, ground.superuser() as session:
+        doors.do("redactable", range(rounds), pieces=PIECES)
+        facts = session.execute(
+            "SELECT id FROM memory_fact WHERE evidence_count >= %s ORDER BY id DESC LIMIT %s", [PIECES, rounds]
+        ).fetchall()
+        session.execute("SET session_replication_role = replica")
+        for (fact,) in facts:
+            session.execute(_REST_ON, {"fact": fact, "count": DERIVED})
+        ground.settle()
+        for (fact,) in facts:
+            took.append(doors.do("redact", fact=str(fact)))
+        left = session.execute("SELECT count(*) FROM memory_derived WHERE rules = 'bench'").fetchone()
+    assert left == (0,), left
+    assert len(took) == rounds
+    steps = {step: statistics.median(each[step] for each in took) for step in took[0]}
+    return [
+        Figure(
+            f"one fact redacted, with {PIECES:,} quotes and {DERIVED:,} derived rows: proposed (hidden, derived thrown away)",
+            steps["propose"],
+            "s",
+            target=Target(at_most=1),
+        ),
+        Figure("the same: what follows, looked at", steps["preview"], "s"),
+        Figure("the same: taken out, certified and told outside", steps["apply"], "s", target=Target(at_most=1)),
+    ]
+
+
 def _p99(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=100)[98] * 1e3

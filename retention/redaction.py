@@ -1026,7 +1026,7 @@ def _certify(
 
 
 #: Records of one entry of the endings log.
-_TOLD_AT_ONCE = 1_000
+_TOLD_AT_ONCE = 500
 
 
 def _tell_outside(tenant: UUID, proposal: RedactionRequest, foreseen: Preview) -> None:
@@ -1049,7 +1049,7 @@ UNION ALL SELECT x.id FROM memory_candidatesaying x WHERE x.tenant_id = %(tenant
 """
 
 
-def end_again(tenant: UUID, records: Sequence[Sequence[str]], *, now: datetime) -> bool:
+def end_again(tenant: UUID, records: Sequence[Sequence[Any]], *, now: datetime) -> bool:
     """Take out again what the log of endings tells was taken out, in a restored database; return whether any of it was there.
 
     Nothing is left of it: what a strategy had left was not told outside. Harmless to repeat. Under `Role.WORKER`.

@@ -61,6 +61,8 @@ ACTS |= {
     "retention/restriction/restrict/": {"GET": (KEEPER, 200), "POST": (KEEPER, 422)},
     "retention/restriction/{restriction}/lift/": {"POST": (KEEPER, 422)},
 }
+PROPOSERS = {MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER}
+ACTS |= {"retention/redactionrequest/propose/": {"GET": (PROPOSERS, 404), "POST": (PROPOSERS, 404)}}
 
 
 @pytest.mark.parametrize("role", list(MemberRole))

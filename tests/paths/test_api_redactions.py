@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from memory import rows
 from retention import redaction
 from tenants.actors import MemberRole, Scope
 from tenants.isolation import Role, tenant_transaction
@@ -101,6 +102,39 @@ def test_the_same_proposal_sent_again_is_answered_again(ledger: Ledger) -> None:
     other = propose(ledger, item("fact", fact), reason="excessive", idempotency_key="redact-1")
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_reused")
     assert (propose(ledger, item("fact", fact)).status_code) == 409
+
+
+def test_c011_whoever_proposes_it_the_end_state_is_the_same(organisation: Any, ledger: Ledger) -> None:
+    ends = []
+    for by in ("program", "person"):
+        kept = ledger.post(
+            "/episodes/", episode(content=f"I live in {by}", extract="no", turn_id=by, subject=by)
+        ).json()["id"]
+        provenance = {"turn_id": by, "source_episode": kept, "quote": f"in {by}"}
+        fact = ledger.say(by, "city", "Oslo", provenance=provenance).json()["fact"]["id"]
+        if by == "program":
+            proposal = propose(ledger, item("fact", fact), item("episode", kept)).json()["id"]
+        else:
+            reviewer = organisation.person(MemberRole.REVIEWER).actor
+            picks = [
+                redaction.Pick(kind=redaction.Kind.FACT, target=UUID(fact)),
+                redaction.Pick(kind=redaction.Kind.EPISODE, target=UUID(kept)),
+            ]
+            with tenant_transaction(Role.STAFF, tenant=organisation.id, clearance=3, actor=reviewer.id):
+                proposal = str(redaction.propose(reviewer, picks, reason="other", now=datetime.now(UTC)).id)
+        decide(organisation, proposal)
+        with tenant_transaction(Role.WRITER, tenant=organisation.id, clearance=3):
+            ends.append(
+                rows.fetch(
+                    "SELECT f.redaction_state, f.redaction_fields, f.ended_by, e.redaction_state, e.redaction_fields, p.clear, p.sealed,"
+                    " p.redaction_state, q.clear, q.sealed, m.redaction_state, m.redaction_fields, t.clear, t.sealed, t.key_id"
+                    " FROM memory_fact f JOIN memory_evidence e ON e.fact_id = f.id JOIN memory_payload p ON p.id = f.payload_id"
+                    " LEFT JOIN memory_payload q ON q.id = e.quote_id JOIN memory_episode m ON m.id = e.episode_id"
+                    " JOIN memory_payload t ON t.id = m.payload_id WHERE f.id = %s",
+                    [fact],
+                )
+            )
+    assert ends[0] == ends[1] != []
 
 
 @pytest.mark.parametrize(

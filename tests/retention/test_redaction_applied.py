@@ -348,6 +348,18 @@ def test_the_log_of_endings_tells_it_outside_the_database(doors: Redacting) -> N
     }
 
 
+def test_however_many_records_they_are_all_told_outside(doors: Redacting, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = json.dumps(["candidate", str(doors.id), str(doors.id)])
+    assert redaction._TOLD_AT_ONCE * (len(longest) + 2) + 100 < endings_log._LONGEST_RECORD
+    monkeypatch.setattr(redaction, "_TOLD_AT_ONCE", 2)
+    written, _ = told(doors)
+    for number in range(4):
+        doors.say("city", "Berlin", 2 + number)
+    doors.redact(fact(written.fact))
+    entries = [each for each in endings_log.told(doors.id) if each.kind == "redaction"]
+    assert [len(each.record["records"]) for each in entries] == [2, 2, 2]
+
+
 def test_each_redacted_record_stands_in_the_chain(doors: Redacting) -> None:
     written, said = told(doors)
     request = doors.propose(fact(written.fact), episode(said.id))
