@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from memory import outbox
+from memory import outbox, rows
 from retention import certificates, compaction, runs
 from retention.compaction import Progress
 from tenants.actors import Actor, ActorKind
@@ -168,6 +168,58 @@ def test_where_nothing_is_overdue_beat_begins_no_run(doors: Doors) -> None:
     doors.say("city", "Oslo", 1)
     compaction.compact_due(seconds=5)
     assert doors.sql("SELECT count(*) FROM retention_run", role=Role.WORKER) == [(0,)]
+
+
+def test_c018_c131_what_a_run_removed_is_what_the_audit_names_with_job_reason_and_time(
+    doors: Doors, superuser: Any
+) -> None:
+    facts = {doors.say("city", f"place {number}", number).fact for number in range(6)}
+    kept = doors.say("city", "Rome", 20).fact
+    for fact in facts:
+        doors.expire(fact)
+    compaction.compact_due(seconds=20)
+    removed = facts - {row[0] for row in doors.sql("SELECT id FROM memory_fact")}
+    audited = doors.sql(
+        "SELECT target_id, actor_kind, reason, at IS NOT NULL FROM tenants_auditevent WHERE action = 'content.removed'"
+    )
+    assert {row[0] for row in audited} == removed == facts
+    assert {row[1:] for row in audited} == {("job", "expired", True)}
+    assert kept not in removed
+
+
+def test_c128_a_removal_costs_what_it_removes_and_is_complete_past_any_chunk(
+    doors: Doors, superuser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def statements(size: int) -> int:
+        monkeypatch.setattr(compaction, "CHUNK", size)
+        sent = 0
+
+        def counted(*given: Any) -> Any:
+            nonlocal sent
+            sent += 1
+            return real(*given)
+
+        real = rows._sent
+        monkeypatch.setattr(rows, "_sent", counted)
+        compact(doors)
+        monkeypatch.setattr(rows, "_sent", real)
+        return sent
+
+    def overdue(number: int) -> None:
+        for each in range(number):
+            doors.expire(doors.say("city", f"place {each}", each, subject="gone").fact)
+
+    for number in range(40):
+        doors.say("tags", f"kept {number}", subject="kept")
+    counts = []
+    for number in (5, 20):
+        overdue(number)
+        counts.append(statements(1_000))
+        assert left(doors)["fact"] == 40
+    assert counts[0] == counts[1], "as many statements for twenty as for five"
+    overdue(9)
+    statements(2)
+    assert left(doors)["fact"] == 40
 
 
 # chunks ---------------------------------------------------------------------------------------------------------------
@@ -392,7 +444,7 @@ def test_an_expired_value_is_said_anew_after_the_run(doors: Doors) -> None:
     assert_sound(doors)
 
 
-def test_retention_applies_to_the_history_of_a_fact_too(doors: Doors, superuser: Any) -> None:
+def test_c130_retention_applies_to_the_history_of_a_fact_too(doors: Doors, superuser: Any) -> None:
     for number in range(30):
         doors.say("city", f"place {number}", number)
     old = doors.sql("SELECT id FROM memory_fact ORDER BY id LIMIT 20")
