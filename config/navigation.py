@@ -87,7 +87,8 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
         first.append({"title": "Review desk", "icon": "task_alt", "link": reverse("desk")})
     found: list[dict[str, Any]] = [{"items": first}]
     for title, entries in _SECTIONS:
-        items = [
+        items = _of_everybody(title) if standing is not None and standing.tenant is not None else []
+        items += [
             {"title": words, "icon": icon, "link": reverse(f"admin:{label.replace('.', '_')}_changelist")}
             for label, words, icon in entries
             if label in pages and pages[label].has_view_permission(request)
@@ -95,6 +96,13 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
         if items:
             found.append({"title": title, "separator": True, "items": items})
     return found
+
+
+def _of_everybody(title: str) -> list[dict[str, Any]]:
+    """Return what a section begins with that is no list of rows, for every member."""
+    if title != "Rules":
+        return []
+    return [{"title": "Records of processing", "icon": "description", "link": reverse("records_of_processing")}]
 
 
 def own_account(request: HttpRequest) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from config.operations import healthz, metrics, readyz
+from retention.admin import processing
 from retention.desk import pages as desk
 from tenants import access, second_factor
 from tenants.pages import change_password, choose_tenant, sign_out
@@ -27,6 +28,8 @@ urlpatterns = [
     path("admin/", include(second_factor.urlpatterns)),
     path("admin/tenants/", include(access.urls())),
     path("admin/desk/", include(desk.urls())),
+    path("admin/processing/", admin.site.admin_view(processing.page), name="records_of_processing"),
+    path("admin/processing/table/", admin.site.admin_view(processing.table), name="records_of_processing_table"),
     path("admin/logout/", sign_out),
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),

@@ -53,7 +53,7 @@ SELECT f.review_at, f.key_id FROM memory_fact f WHERE f.tenant_id = %s::uuid AND
 def queue(tenant: UUID, *, now: datetime, limit: int = 50) -> list[Due]:
     """Return what is to be looked at, the longest overdue first; at most `limit`. Needs `Role.STAFF`."""
     found = rows.fetch(_QUEUE, [tenant, now, limit])
-    return [Due(*row[:3], Sensitivity(row[3]).label, *row[4:]) for row in found]
+    return [Due(*(*row[:3], Sensitivity(row[3]).label, *row[4:])) for row in found]
 
 
 def keep(actor: Actor, fact: UUID, review_at: datetime, *, reason: str, now: datetime) -> None:

@@ -106,7 +106,7 @@ def explain(tenant: UUID, fact: UUID) -> Kept:
 
 
 def _because(
-    row: Sequence[Any], terms: Sequence[Sequence[Any]], moved: Mapping[datetime, tuple[str, datetime]]
+    row: Sequence[Any], terms: Sequence[Sequence[Any]], moved: Mapping[datetime, tuple[str, datetime | None]]
 ) -> Because:
     evidence, basis, level, written_at, expires_at, session, contract, _, standing, version, rules, withdrawn_at = row
     rule, since = why(
@@ -140,7 +140,7 @@ def why(
     *,
     policy: PolicyDocument,
     occasions: Sequence[tuple[Occasion, datetime, Sequence[datetime | None], PolicyDocument]] = (),
-    moved: Mapping[datetime, tuple[str, datetime]] | None = None,
+    moved: Mapping[datetime, tuple[str, datetime | None]] | None = None,
     withdrawn_at: datetime | None = None,
 ) -> tuple[str, datetime | None]:
     """Return the rule that gave a date, and when the occasion or the act was that did, where one did. Pure.
@@ -268,7 +268,7 @@ def decide_extension(
     """
     found = approvals.locked(actor.tenant, question)
     change = LifetimeChange.objects.filter(tenant_id=actor.tenant, question_id=question).first()
-    if Act(found.act) is not Act.EXTEND_LIFETIME or change is None:
+    if Act(found.act) is not Act.EXTEND_LIFETIME or change is None or change.until is None or change.review_at is None:
         raise Missing
     settled, decision = approvals.decide(actor, question, answer, shown=shown, reason=reason, now=now)
     if answer is not Answer.APPROVE:
@@ -313,7 +313,7 @@ def pending(tenant: UUID, fact: UUID) -> tuple[LifetimeChange, DecisionRequest] 
         .order_by("-id")
         .first()
     )
-    if change is None:
+    if change is None or change.question_id is None:
         return None
     question = DecisionRequest.objects.filter(tenant_id=tenant, id=change.question_id, state="pending").first()
     return None if question is None else (change, question)

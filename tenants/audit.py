@@ -64,6 +64,7 @@ class Action(StrEnum):
     EXPORT_MADE = "export.made"
     EXPORT_DOWNLOADED = "export.downloaded"
     EXPORT_ENDED = "export.ended"
+    PROCESSING_EXPORTED = "processing.exported"
     LIFETIME_SHORTENED = "lifetime.shortened"
     LIFETIME_EXTENDED = "lifetime.extended"
     DISPOSITION_KEPT = "disposition.kept"
