@@ -167,3 +167,42 @@ def test_the_digest_of_a_hold_is_that_of_its_scopes(doors: Doors) -> None:
             [doors.id, uuid4(), hold],
         )
         assert holds.digest(hold) != before
+
+
+# what it costs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_records_against_fifty_holds_are_index_look_ups(doors: Doors, superuser: Any) -> None:
+    """By the plan and by what is read, not by the clock: no table of memory is scanned, whatever it holds."""
+    facts = [outcome.fact for outcome in doors.write([doors.body("tags", f"t{n}") for n in range(1_000)], batch=True)]
+    mira = subject_of(doors)
+    targets: list[dict[str, Any]] = [{"record_kind": "fact", "record_id": facts[n]} for n in range(20)]
+    targets += [{"session_id": f"nobody's {n}", "writer_id": uuid4()} for n in range(20)]
+    targets += [{"attribute_id": attribute_of(doors, "city"), "subject_id": mira} for _ in range(10)]
+    for target in targets:
+        place_raw(doors.id, target)
+    for table in ("fact", "factkey", "evidence", "episode"):
+        superuser.execute(f"ANALYZE memory_{table}")
+    for table in ("hold", "holdscope"):
+        superuser.execute(f"ANALYZE retention_{table}")
+    scanned = (
+        "SELECT coalesce(sum(seq_tup_read), 0) FROM pg_stat_xact_user_tables"
+        " WHERE relname IN ('memory_fact', 'memory_factkey', 'memory_evidence', 'memory_episode', 'memory_candidate')"
+    )
+    with tenant_transaction(Role.WORKER, tenant=doors.id):
+        before = rows.fetch(scanned, [])[0][0]
+        assert len(holds.held(doors.id, "fact", facts)) == 20
+        # A table of a single row may be read whole.
+        assert rows.fetch(scanned, [])[0][0] - before <= 10
+
+
+def test_a_tenant_without_a_hold_in_force_is_answered_at_once(doors: Doors) -> None:
+    facts = [outcome.fact for outcome in doors.write([doors.body("tags", f"t{n}") for n in range(50)], batch=True)]
+    read = (
+        "SELECT coalesce(sum(seq_scan + idx_scan), 0) FROM pg_stat_xact_user_tables"
+        " WHERE relname IN ('memory_fact', 'memory_factkey', 'memory_evidence', 'memory_episode')"
+    )
+    with tenant_transaction(Role.WORKER, tenant=doors.id):
+        before = rows.fetch(read, [])[0][0]
+        assert holds.held(doors.id, "fact", facts) == {}
+        assert rows.fetch(read, [])[0][0] == before
