@@ -47,6 +47,8 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("policies.attributeversion", "Versions of attributes", "layers"),
             ("policies.policy", "Policies", "policy"),
             ("policies.policyversion", "Versions of policies", "layers"),
+            ("memory.procedure", "Procedures", "checklist"),
+            ("memory.procedureversion", "Versions of procedures", "layers"),
             ("policies.consent", "Consents", "handshake"),
         ),
     ),

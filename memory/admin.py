@@ -1,11 +1,11 @@
 """What is known, as metadata: subjects, episodes, facts, evidence, beliefs, candidates, receipts and work.
 
 The staff role may not read payloads: where content would stand, its class stands. Only the page of a candidate opens
-content, through `memory.sight.show`, for the reviewer who asks.
+content, through `memory.sight.show`, for the reviewer who asks, and that of a procedure's version, through `memory.promotion.show`.
 """
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -14,8 +14,10 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db import transaction
+from django.db.models import OuterRef, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -23,8 +25,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.module_loading import import_string
 from unfold.views import ChangeList
 
-from memory import outbox, remember, sight, timeline
-from memory.legible import Piece, compared, pieces
+from memory import outbox, promotion, remember, sight, timeline
+from memory.contracts import ProcedureVersionBody, parse, procedure_name
+from memory.legible import Change, Piece, changes, compared, pieces
 from memory.models import (
     Belief,
     Candidate,
@@ -35,16 +38,21 @@ from memory.models import (
     Fact,
     FactKey,
     OutboxEntry,
+    Procedure,
+    ProcedureVersion,
     Receipt,
     Subject,
 )
 from memory.outcomes import Denied
-from policies import wording
+from policies import approvals, wording
 from policies.admin import DRAFTERS
+from policies.approvals import ANSWER_REASONS, Answer
+from policies.detection import DETECTORS, Group
 from policies.models import Consent
 from policies.vocabulary import Basis, Sensitivity, SourceKind
 from tenants.actors import Actor, MemberRole
 from tenants.admin import (
+    HistoryAdmin,
     MetadataAdmin,
     NewestFirst,
     PageAdmin,
@@ -55,7 +63,7 @@ from tenants.admin import (
     words,
     yes,
 )
-from tenants.errors import Missing
+from tenants.errors import Forbidden, Missing, Problem
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, assume
 from tenants.models import Agent
@@ -766,3 +774,395 @@ class OutboxEntryAdmin(MetadataAdmin):
 
 
 _RETRIERS = (MemberRole.TENANT_ADMIN, MemberRole.PRIVACY_OFFICER)
+
+
+# procedures -----------------------------------------------------------------------------------------------------------
+
+#: Whoever may see what a procedure says, and propose another: every member who may see content at all.
+_WORKS_ON_PROCEDURES = frozenset(MemberRole) - {MemberRole.AUDITOR}
+_VERSION_STATES = words("draft", "proposed", "approved", "active", "retired", "refused")
+_STATE_LOOKS = {
+    "active": "active",
+    "approved": "approved",
+    "proposed": "pending",
+    "draft": "draft",
+    "refused": "refused",
+}
+_TOLD_OF_PROCEDURES = {
+    "own_request": "You proposed it: another approver decides.",
+    "own_agent": "You registered the agent that proposes it, or were handed a key of it: another approver decides.",
+    "role_missing": "Only an approver may do that.",
+    "already_decided": "It was decided already. Look at what became of it.",
+    "changed_since_shown": "It changed since you looked. Look again.",
+    "request_expired": "The time to decide is over. It has to be proposed anew.",
+    "base_moved": "Another version became active since this was proposed: what you compare is not what would change.",
+    "test_not_passed": "Its test did not pass, so it cannot be approved. Send it back, or refuse it.",
+    "text_ended": "Its text was redacted, or is about to be: nothing can be active without a text.",
+    "rollback_gone": "What it would give way to may no longer be kept. Deactivate it instead.",
+    "not_approved": "No approval of it stands that is not used up or over.",
+    "not_active": "It is not the active one any more.",
+    "not_a_draft": "It is proposed already, or decided.",
+    "not_proposed": "It waits for no decision.",
+    "not_the_requester": "Whoever proposed it takes it back.",
+    "already_asked": "It is proposed already.",
+    "credential": "It holds a password, a key or a token. Put a reference to your vault in its place.",
+    "class_too_high": "Nothing restricted becomes a procedure.",
+    "scope_refused": "There is no agent of that name.",
+    "time_refused": "Choose an instant that lies ahead, and before the approval ends.",
+    "decision_refused": "Choose a reason that goes with it.",
+    "malformed": "Something is missing, or not of its form",
+}
+_ENDINGS = words(*promotion.ENDING_REASONS)
+_ANSWERS = (
+    ("approve", "Approve", "a", "main"),
+    ("return", "Send back", "d", ""),
+    ("refuse", "Refuse", "", "stop"),
+)
+
+
+def _told(problem: Problem) -> str:
+    said = _TOLD_OF_PROCEDURES.get(problem.code, f"It was not done: {problem.code}.")
+    return said if said.endswith(".") else f"{said}: {', '.join(each.path for each in problem.errors)}."
+
+
+def _for_whom(scope: str) -> str:
+    kind, _, name = scope.partition(":")
+    if kind == "purpose":
+        return f"agents that act for the purpose {name}"
+    return f"the agent {name}" if kind == "agent" else "every agent of the tenant"
+
+
+def _state_badge(version: ProcedureVersion) -> str:
+    return format_html('<span class="m-state {}">{}</span>', _STATE_LOOKS.get(version.state, ""), version.state)
+
+
+def _of_workers(site: Any, where: str, view: Any, name: str, methods: str = "POST") -> Any:
+    """Return a route to an act on procedures, for members who work on them and by its methods alone."""
+    allowed = methods.split()
+
+    def routed(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if request.method not in allowed:
+            return HttpResponseNotAllowed(allowed)
+        found = standing(request)
+        if found.tenant is None or not found.is_one_of(*_WORKS_ON_PROCEDURES):
+            raise PermissionDenied
+        answer: HttpResponse = view(request, **kwargs)
+        return answer
+
+    return path(where, site.admin_view(routed), name=name)
+
+
+@admin.register(Procedure)
+class ProcedureAdmin(PageAdmin):
+    """How things are done, by name, and what is active of each."""
+
+    list_display = ("name", "in_force", instant("created_at"))
+    list_before_template = "admin/memory/above_procedures.html"
+
+    def get_urls(self) -> list[Any]:
+        site = self.admin_site
+        return [
+            _of_workers(site, "propose/", self.propose_view, "memory_procedure_propose", "GET POST"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        may = standing(request).is_one_of(*_WORKS_ON_PROCEDURES)
+        return super().changelist_view(request, {**(extra_context or {}), "may_propose": may})
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Procedure]:
+        found: QuerySet[Procedure] = super().get_queryset(request)
+        active = ProcedureVersion.objects.filter(procedure_id=OuterRef("id"), state="active").order_by("scope_rank")
+        return found.annotate(active_for=ArraySubquery(active.values("scope")))
+
+    @admin.display(description="active for")
+    def in_force(self, procedure: Procedure) -> str:
+        return ", ".join(procedure.active_for) or "–"  # type: ignore[attr-defined]
+
+    def page(self, request: HttpRequest, procedure: Any) -> HttpResponse:
+        """Show a procedure's versions, those of each scope together."""
+        versions = ProcedureVersion.objects.filter(procedure_id=procedure.id).order_by("scope_rank", "scope", "-number")
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": procedure.name,
+            "procedure": procedure,
+            "versions": [
+                (each, _state_badge(each), _for_whom(each.scope), Sensitivity(each.sensitivity).label)
+                for each in versions[:200]
+            ],
+            "may_propose": standing(request).is_one_of(*_WORKS_ON_PROCEDURES),
+        }
+        return TemplateResponse(request, "admin/memory/procedure.html", context)
+
+    def propose_view(self, request: HttpRequest) -> HttpResponse:
+        """Propose a version, as the member who is signed in."""
+        typed = {name: request.POST.get(name, "") for name in _PROPOSAL}
+        problem, status = "", 200
+        if request.method == "POST":
+            try:
+                name = procedure_name(typed["name"].strip())
+                body = parse(ProcedureVersionBody, _proposal(typed))
+                # What fails takes the role back with what it did.
+                with transaction.atomic(), _as_writer(request) as actor:
+                    proposed = promotion.propose(actor, name, body, now=datetime.now(UTC))
+            except Missing:
+                problem, status = "A name begins with a small letter, and has letters, digits, - and _.", 400
+            except Problem as refused:
+                problem, status = _told(refused), refused.status
+            else:
+                messages.success(request, _PROPOSED[proposed.outcome])
+                return HttpResponseRedirect(reverse("admin:memory_procedureversion_change", args=[proposed.version]))
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "Propose a version",
+            "typed": typed if request.method == "POST" else {**typed, "name": request.GET.get("name", "")[:80]},
+            "agents": Agent.objects.filter(state="active").order_by("name").values_list("name", flat=True)[:100],
+            "problem": problem,
+        }
+        return TemplateResponse(request, "admin/memory/propose.html", context, status=status)
+
+
+_PROPOSED = {
+    "proposed": "Proposed. Another member with the role approver decides.",
+    "joined": "The same text waits already.",
+    "unchanged": "That is active already: nothing was changed.",
+}
+_PROPOSAL = ("name", "scope", "body", "kind", "reference", "result", "cases", "passed")
+
+
+def _proposal(typed: dict[str, str]) -> dict[str, Any]:
+    """Return a form's fields as the body that the API takes, so that both are refused alike."""
+    test: dict[str, Any] = {name: typed[name] for name in ("kind", "reference", "result") if typed[name]}
+    for name in ("cases", "passed"):
+        if typed[name]:
+            digits = typed[name].isascii() and typed[name].isdigit() and len(typed[name]) < 9
+            test[name] = int(typed[name]) if digits else typed[name]
+    # A form sends line ends as two characters; what is proposed has those that were typed.
+    text = typed["body"].replace("\r\n", "\n")
+    return {"body": text, "scope": typed["scope"].strip() or "tenant", "test": test}
+
+
+@admin.register(ProcedureVersion)
+class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
+    """Versions of procedures: proposed by one, approved by another, taken back by one."""
+
+    seen_by = frozenset(MemberRole)
+    list_display = (
+        *("__str__", "procedure_name", "number", "scope", "state_word", sensitivity_word, "proposer"),
+        *(instant("created_at"), instant("activated_at")),
+    )
+    list_filter = (one_of("state", _VERSION_STATES), _BY_CLASS)
+    list_select_related = ("procedure",)
+    fields: Sequence[Any] = (
+        *("id", "procedure", "number", "scope", "state", "sensitivity", "test_kind", "test_reference", "test_result"),
+        *("proposed_by_kind", "proposed_by", instant("created_at"), instant("activate_at"), "scheduled_by"),
+        *(instant("activated_at"), "activated_by", instant("retired_at"), "retired_by", "retired_because"),
+    )
+
+    def get_urls(self) -> list[Any]:
+        acts = {
+            "show": self.show_view,
+            "decide": self.decide_view,
+            "activate": self.activate_view,
+            "schedule": self.schedule_view,
+            "end": self.end_view,
+            "take_back": self.take_back_view,
+            "again": self.again_view,
+        }
+        return [
+            *(
+                _of_workers(self.admin_site, f"<path:object_id>/{name}/", view, f"memory_procedureversion_{name}")
+                for name, view in acts.items()
+            ),
+            *super().get_urls(),
+        ]
+
+    @admin.display(description="procedure")
+    def procedure_name(self, version: ProcedureVersion) -> str:
+        name: str = version.procedure.name
+        return name
+
+    @admin.display(description="state")
+    def state_word(self, version: ProcedureVersion) -> str:
+        return _state_badge(version)
+
+    @admin.display(description="proposed by")
+    def proposer(self, version: ProcedureVersion) -> str:
+        return f"{version.proposed_by_kind} {str(version.proposed_by)[-8:]}"
+
+    def show_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show in clear what a version says and what it would change, once the chain says so."""
+        version = self.get_object(request, object_id)
+        with _as_writer(request) as actor:
+            shown = promotion.show(actor, version.id)
+        return self.page(request, version, shown=shown)
+
+    def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Approve, send back or refuse; an approval may make it active at once."""
+        version = self.get_object(request, object_id)
+        actor, now, shown = standing(request).actor, datetime.now(UTC), _bound(request)
+        try:
+            answer = Answer(request.POST.get("answer", ""))
+        except ValueError:
+            return self.page(request, version, problem="A decision says yes, no, or not like this.", status=400)
+
+        def decided() -> str:
+            promotion.decide(actor, version.id, answer, shown=shown, reason=request.POST.get("reason", ""), now=now)
+            if answer is not Answer.APPROVE:
+                return "Sent back. It is a draft again." if answer is Answer.RETURN else "Refused."
+            if request.POST.get("when") != "now":
+                return "Approved. It is not active yet: make it so, or set a time."
+            promotion.activate(actor, version.id, shown=shown, now=now)
+            return f"Approved. Version {version.number} is active for {_for_whom(version.scope)}."
+
+        return self._acted(request, version, decided)
+
+    def activate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make an approved version the active one."""
+        version = self.get_object(request, object_id)
+
+        def acted() -> str:
+            promotion.activate(standing(request).actor, version.id, shown=_bound(request), now=datetime.now(UTC))
+            return f"Version {version.number} is active for {_for_whom(version.scope)}."
+
+        return self._acted(request, version, acted)
+
+    def schedule_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Set a time at which an approved version becomes active, in UTC; an empty one takes it away."""
+        version = self.get_object(request, object_id)
+        text, at = request.POST.get("at", ""), None
+        if text:
+            try:
+                at = datetime.fromisoformat(text)
+            except ValueError:
+                return self.page(request, version, problem=_TOLD_OF_PROCEDURES["time_refused"], status=400)
+            at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+            if not _EARLIEST < at < _LATEST:
+                return self.page(request, version, problem=_TOLD_OF_PROCEDURES["time_refused"], status=400)
+
+        def acted() -> str:
+            actor, now = standing(request).actor, datetime.now(UTC)
+            promotion.activate_at(actor, version.id, at, shown=_bound(request), now=now)
+            if at is None:
+                return "No time is set any more. It stays approved."
+            return f"It becomes active at {at:%Y-%m-%d %H:%M} UTC, if everything still holds then."
+
+        return self._acted(request, version, acted)
+
+    def end_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Roll an active version back, or deactivate it."""
+        version = self.get_object(request, object_id)
+        act = {"roll_back": promotion.roll_back, "deactivate": promotion.deactivate}.get(request.POST.get("act", ""))
+        if act is None:
+            return self.page(request, version, problem="Roll back, or deactivate.", status=400)
+
+        def acted() -> str:
+            actor, now = standing(request).actor, datetime.now(UTC)
+            left = act(actor, version.id, shown=_bound(request), reason=request.POST.get("reason", ""), now=now)
+            if left.id == version.id:
+                return f"Version {version.number} is no longer active. Nothing is, for {_for_whom(version.scope)}."
+            return f"Rolled back. Version {left.number} is active again for {_for_whom(left.scope)}."
+
+        return self._acted(request, version, acted)
+
+    def take_back_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take back one's own proposal, or let one go whose time is over."""
+        version = self.get_object(request, object_id)
+
+        def acted() -> str:
+            promotion.take_back(standing(request).actor, version.id, now=datetime.now(UTC))
+            return "Taken back. It is a draft again."
+
+        return self._acted(request, version, acted)
+
+    def again_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Propose a draft again."""
+        version = self.get_object(request, object_id)
+
+        def acted() -> str:
+            actor, now = standing(request).actor, datetime.now(UTC)
+            promotion.propose_again(actor, version.id, reason="correction", now=now)
+            return "Proposed. Another member with the role approver decides."
+
+        return self._acted(request, version, acted)
+
+    def _acted(self, request: HttpRequest, version: ProcedureVersion, act: Callable[[], str]) -> HttpResponse:
+        try:
+            with transaction.atomic():
+                told = act()
+        except (Missing, Forbidden) as refused:
+            if isinstance(refused, Forbidden):
+                raise PermissionDenied from None
+            raise Http404 from None
+        except Problem as problem:
+            again = self.get_object(request, str(version.id))
+            return self.page(request, again, problem=_told(problem), status=problem.status)
+        messages.success(request, told)
+        return HttpResponseRedirect(reverse("admin:memory_procedureversion_change", args=[version.id]))
+
+    def page(
+        self,
+        request: HttpRequest,
+        version: ProcedureVersion,
+        *,
+        shown: promotion.ShownProcedure | None = None,
+        problem: str = "",
+        status: int = 200,
+    ) -> HttpResponse:
+        """Show a version with all that a decision on it needs; its text only where it was asked for."""
+        found, now = standing(request), datetime.now(UTC)
+        about = promotion.about(version, now=now)
+        told: list[Change] = []
+        if shown is not None and shown.body is not None:
+            told = [Change("kept", pieces(shown.body, around=len(shown.body)))]
+            if version.base_id is not None:
+                told = changes(shown.base or "", shown.body)
+        waits = version.state == "proposed" and about.stands
+        decision = about.decision
+        approver = approvals.holds_role(found.actor, MemberRole.APPROVER)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": f"{version.procedure.name}, version {version.number}",
+            "version": version,
+            "badge": _state_badge(version),
+            "level": Sensitivity(version.sensitivity).label,
+            "whom": _for_whom(version.scope),
+            "about": about,
+            "named": about.names,
+            "proposer": about.names.get(version.proposed_by, "somebody"),
+            "activator": about.names.get(version.activated_by, "somebody"),
+            "retirer": about.names.get(version.retired_by, "somebody"),
+            "scheduler": about.names.get(version.scheduled_by, "somebody"),
+            "decider": "" if decision is None else about.names.get(decision.decided_by, "somebody"),
+            "decided": "" if decision is None else f"{decision.verdict}, {decision.reason.replace('_', ' ')}",
+            "retired_because": (version.retired_because or "").replace("_", " "),
+            "marks": [each.replace("_", " ") for each in version.detected if DETECTORS.get(each) is Group.HIDDEN],
+            "speaks": [each for each in version.detected if DETECTORS.get(each) is Group.INSTRUCTION],
+            "shown": shown,
+            "told": told,
+            "added": sum(each.kind == "new" for each in told),
+            "removed": sum(each.kind == "gone" for each in told),
+            "may_see": found.is_one_of(*_WORKS_ON_PROCEDURES),
+            "waits": waits,
+            "lapsed": version.state in ("proposed", "approved") and not about.stands,
+            "mine": version.proposed_by == found.actor.id,
+            "may_decide": waits and about.question is not None
+            and approvals.may_decide(found.actor, about.question, now=now),
+            "approver": approver,
+            "answers": [(*each, words(*ANSWER_REASONS[Answer(each[0])])) for each in _ANSWERS],
+            "endings": _ENDINGS,
+            "digest": bytes(version.digest).hex(),
+            "problem": problem,
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/memory/procedureversion.html", context, status=status)
+
+
+def _bound(request: HttpRequest) -> bytes:
+    """Return the digest that stood on the page; what is none equals none."""
+    try:
+        return bytes.fromhex(request.POST.get("shown", ""))
+    except ValueError:
+        return b""

@@ -112,3 +112,54 @@ def compared(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
         for side, run in ((sides[0], "".join(before[a:b])), (sides[1], "".join(after[c:d]))):
             side += [replace(piece, changed=what != "equal") for piece in pieces(run)]
     return sides
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A run of a text that became another: `kept`, `gone` from the old one, or `new` in the other."""
+
+    kind: str
+    pieces: list[Piece]
+
+
+#: Of longer runs of lines it is said that they changed, not which words of them did.
+_MOST_WORDS = 3_000
+#: Lines that have less in common than this are another text: told word by word they would be read by nobody.
+_ALIKE = 0.6
+
+
+def changes(old: str, new: str) -> list[Change]:
+    """Tell word by word how one text became another, as one text: what stands in both, what went, what came.
+
+    Lines are held against lines first, and words against words only where lines differ, so that a long text takes no more than
+    its changes. Read without what went it is the new text, without what came the old one.
+    """
+    found: list[Change] = []
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    for what, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        gone, came = "".join(before[a:b]), "".join(after[c:d])
+        if what == "equal":
+            _run(found, "kept", gone)
+            continue
+        words, others = _WORDS.findall(gone), _WORDS.findall(came)
+        if not words or not others or max(len(words), len(others)) > _MOST_WORDS:
+            _run(found, "gone", gone)
+            _run(found, "new", came)
+            continue
+        matched = SequenceMatcher(None, words, others, autojunk=False)
+        if matched.ratio() < _ALIKE:
+            _run(found, "gone", gone)
+            _run(found, "new", came)
+            continue
+        for how, i, j, k, m in matched.get_opcodes():
+            if how == "equal":
+                _run(found, "kept", "".join(words[i:j]))
+            else:
+                _run(found, "gone", "".join(words[i:j]))
+                _run(found, "new", "".join(others[k:m]))
+    return found
+
+
+def _run(found: list[Change], kind: str, text: str) -> None:
+    if text:
+        found.append(Change(kind, pieces(text, around=len(text))))

@@ -886,6 +886,82 @@ def in_force_for(version: ProcedureVersion) -> ProcedureVersion | None:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What stands around a version: what it would replace or gave way to, the question about it, and what it rests on."""
+
+    in_force: ProcedureVersion | None
+    base: ProcedureVersion | None
+    rollback: ProcedureVersion | None
+    #: The newest question about it, its decision where there is one, and whether it is open, or an approval to be used.
+    question: DecisionRequest | None
+    decision: Decision | None
+    stands: bool
+    #: Another version is active by now than the one that it was made against.
+    moved: bool
+    episodes: list[UUID]
+    facts: list[UUID]
+    #: The other versions of the scope, newest first, at most `VERSIONS_SHOWN`.
+    others: list[ProcedureVersion]
+    readers: list["Reader"]
+    names: dict[UUID | None, str]
+    #: The version to decide on after this one.
+    following: UUID | None
+
+
+VERSIONS_SHOWN = 30
+
+
+def about(version: ProcedureVersion, *, now: datetime) -> About:
+    """Return what a page shows of a version beside its text. Needs `Role.STAFF`."""
+    of_scope = ProcedureVersion.objects.filter(
+        tenant_id=version.tenant_id, procedure_id=version.procedure_id, scope=version.scope
+    )
+    others = list(of_scope.exclude(id=version.id).order_by("-number")[:VERSIONS_SHOWN])
+    by_id = {each.id: each for each in others}
+    named = [each for each in (version.base_id, version.rollback_id) if each is not None and each not in by_id]
+    by_id |= {each.id: each for each in of_scope.filter(id__in=named)}
+    question = (
+        DecisionRequest.objects.filter(
+            tenant_id=version.tenant_id, act=Act.PROMOTE_PROCEDURE.value, target_id=version.id
+        )
+        .order_by("-requested_at", "-id")
+        .first()
+    )
+    decision = None if question is None else Decision.objects.filter(request_id=question.id).first()
+    open_states = {"proposed": ("pending",), "approved": ("approved",)}.get(version.state, ())
+    in_force = next((each for each in (version, *others) if each.state == "active"), None) or in_force_for(version)
+    evidence = fetch(
+        "SELECT episode_id, fact_id FROM memory_procedureevidence WHERE tenant_id = %s AND version_id = %s"
+        " ORDER BY id LIMIT 100",
+        [version.tenant_id, version.id],
+    )
+    acted = [version.proposed_by, version.activated_by, version.retired_by, version.scheduled_by]
+    people = [each for each in acted if each is not None] + ([] if decision is None else [decision.decided_by])
+    names: dict[UUID | None, str] = dict(User.objects.filter(id__in=people).values_list("id", "username"))
+    if version.proposed_by_kind == "agent":
+        names |= dict(
+            Agent.objects.filter(tenant_id=version.tenant_id, id=version.proposed_by).values_list("id", "name")
+        )
+    waiting = [each.version for each in queue(version.tenant_id, now=now, limit=20) if each.version != version.id]
+    return About(
+        in_force=in_force,
+        base=None if version.base_id is None else by_id.get(version.base_id),
+        rollback=None if version.rollback_id is None else by_id.get(version.rollback_id),
+        question=question,
+        decision=decision,
+        stands=question is not None and question.state in open_states and now < question.expires_at,
+        moved=version.state in ("draft", "proposed", "approved")
+        and (None if in_force is None else in_force.id) != version.base_id,
+        episodes=[row[0] for row in evidence if row[0] is not None],
+        facts=[row[1] for row in evidence if row[1] is not None],
+        others=others,
+        readers=readers(version.tenant_id, version.id),
+        names=names,
+        following=waiting[0] if waiting else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
     """A version that waits for a decision, as a queue shows it."""
 

@@ -626,7 +626,10 @@ _ACTS = {
     Act.ERASE_SUBJECT: "Erase a subject",
 }
 #: Acts that are decided on the page of what they are about, by the name of that page.
-_ELSEWHERE = {Act.RELEASE_HOLD: "admin:retention_hold_change"}
+_ELSEWHERE = {
+    Act.RELEASE_HOLD: "admin:retention_hold_change",
+    Act.PROMOTE_PROCEDURE: "admin:memory_procedureversion_change",
+}
 _ANSWERS = {Answer.APPROVE: "Approve", Answer.RETURN: "Send back", Answer.REFUSE: "Refuse"}
 
 
@@ -707,8 +710,10 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
         return HttpResponseRedirect(reverse("admin:policies_decisionrequest_change", args=[settled.id]))
 
     def withdraw_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Take back what one asked for."""
+        """Take back what one asked for; a proposal of a procedure on its own page, since the version goes with it."""
         asked = self.get_object(request, object_id)
+        if asked.act == Act.PROMOTE_PROCEDURE:
+            return HttpResponseRedirect(reverse(_ELSEWHERE[Act.PROMOTE_PROCEDURE], args=[asked.target_id]))
         try:
             approvals.withdraw(standing(request).actor, asked.id, now=_now())
         except Forbidden:

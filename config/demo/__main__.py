@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 HERE = Path(__file__).parent
 TENANT = "demo"
@@ -56,12 +57,12 @@ def prepare(home: Path) -> dict[str, Any]:
                 tenant = create_tenant(slug, by=OPERATOR, now=now)
                 agent = create_agent(tenant.id, "concierge", clearance=3, by=OPERATOR, now=now)
                 key = issue_key(agent, scopes=list(Scope), expires_at=None, by=OPERATOR, now=now)
-                people = {}
+                people, ids = {}, {}
                 for person, roles in PEOPLE.items():
                     password = secrets.token_urlsafe(12)
                     name = person if slug == TENANT else f"{person}-{slug}"
                     for place, role in enumerate(roles):
-                        create_member(
+                        joined = create_member(
                             tenant.id,
                             name,
                             MemberRole(role),
@@ -70,6 +71,7 @@ def prepare(home: Path) -> dict[str, Any]:
                             password=password if place == 0 else None,
                         )
                     people[name] = password
+                    ids[person] = joined.membership.user_id
             break
         except Clash:
             slug = f"{TENANT}-{secrets.token_hex(3)}"
@@ -82,12 +84,36 @@ def prepare(home: Path) -> dict[str, Any]:
         read = [load_definitions(file.read_text(encoding="utf-8")) for file in files]
         wanted = {each.name: each for definitions in read for each in definitions}
         publish_attributes(operator, list(wanted.values()), now=now)
+    _procedure(tenant.id, agent.id, ids["approver"])
     made = {"tenant": slug, "people": people, "agent": "concierge", "key": key.text}
     draft = home / "demo.json.new"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(made, file)
     draft.rename(kept)
     return made
+
+
+def _procedure(tenant: UUID, agent: UUID, approver: UUID) -> None:
+    """Let the agent propose a procedure, the approver make it active, and a further version wait for a decision."""
+    from memory import promotion
+    from memory.contracts import ProcedureVersionBody, parse
+    from policies.approvals import Answer
+    from tenants.actors import Actor, ActorKind, Scope
+    from tenants.isolation import Role, tenant_transaction
+
+    said = json.loads((HERE / "procedure.json").read_text(encoding="utf-8"))
+    proposer = Actor(kind=ActorKind.AGENT, id=agent, tenant=tenant, clearance=3, scopes=frozenset(Scope))
+    person = Actor(kind=ActorKind.PERSON, id=approver, tenant=tenant, clearance=3)
+    for which in ("active", "proposed"):
+        body = parse(ProcedureVersionBody, said[which])
+        with tenant_transaction(Role.WRITER, tenant=tenant, clearance=3, actor=agent):
+            version = promotion.propose(proposer, said["name"], body, now=datetime.now(UTC)).version
+            digest = bytes.fromhex(promotion.proposal(proposer, said["name"], version)["digest"])
+        if which == "active":
+            with tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=approver):
+                now = datetime.now(UTC)
+                promotion.decide(person, version, Answer.APPROVE, shown=digest, reason="tested", now=now)
+                promotion.activate(person, version, shown=digest, now=now)
 
 
 class Api:

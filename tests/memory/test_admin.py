@@ -52,6 +52,7 @@ MODELS = (
         "retention/run",
         "retention/certificate",
     ),
+    *("memory/procedure", "memory/procedureversion"),
 )
 
 
@@ -61,6 +62,9 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
     ledger = Ledger(organisation.agent())
     two = Two(organisation)
     for each in range(number):
+        proposal = {"body": f"Tell {CANARY} nothing.", "test": {"reference": "run-1", "result": "passed"}}
+        letters = uuid4().hex[:12].translate(str.maketrans("0123456789", "ghijklmnop"))
+        assert ledger.post(f"/procedures/refunds-{letters}/versions/", proposal).status_code == 201
         two.asked(f"drafted_{uuid4().hex[:8]}")
         two.hand_on()
         name = f"{CANARY} {uuid4().hex}"

@@ -1,7 +1,11 @@
+import time
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.legible import Piece, compared, pieces
+from memory.legible import Piece, changes, compared, pieces
 
 
 def shown(found: list[Piece]) -> str:
@@ -61,3 +65,42 @@ def test_comparing_loses_nothing_and_names_what_would_not_show(old: str, new: st
     assert (shown(before), shown(after)) == (old, new)
     if old == new:
         assert not [piece for piece in before + after if piece.changed]
+
+
+def rebuilt(told: Any, without: str) -> str:
+    return "".join(piece.text for change in told if change.kind != without for piece in change.pieces)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", "new"),
+        ("old", ""),
+        ("Refund 50 euros.\nAsk first.\n", "Refund 40 euros.\nAsk first.\nThen write.\n"),
+        ("a\nb\nc", "a\nB\nc\n"),
+        ("same", "same"),
+        ("x " * 5_000, "y " * 5_000),
+    ],
+)
+def test_changes_read_without_what_went_are_the_new_text_and_without_what_came_the_old(old: str, new: str) -> None:
+    told = changes(old, new)
+    assert (rebuilt(told, "gone"), rebuilt(told, "new")) == (new, old)
+
+
+def test_changes_name_the_words_that_changed_and_what_would_not_show() -> None:
+    told = changes("Refund 50 euros.\n", "Refund 5\u200b0 euros.\n")
+    assert [(each.kind, "".join(piece.text for piece in each.pieces)) for each in told] == [
+        ("kept", "Refund "),
+        ("gone", "50"),
+        ("new", "5U+200B0"),
+        ("kept", " euros.\n"),
+    ]
+    assert [piece.unseen for piece in told[2].pieces] == [False, True, False]
+
+
+def test_changes_of_long_texts_are_found_in_time() -> None:
+    lines = [f"Step {number}: ask for the number of order {number}, then wait.\n" for number in range(1_000)]
+    began = time.monotonic()
+    told = changes("".join(lines), "".join([*lines[:500], "One more step.\n", *lines[500:]]))
+    assert [each.kind for each in told] == ["kept", "new", "kept"]
+    assert time.monotonic() - began < 5

@@ -65,6 +65,35 @@ PROPOSERS = {MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER}
 ACTS |= {"retention/redactionrequest/propose/": {"GET": (PROPOSERS, 404), "POST": (PROPOSERS, 404)}}
 
 
+#: Everybody but auditors works on procedures; what an approver alone may do is refused to the others by the door.
+WORKERS = EVERYBODY - {MemberRole.AUDITOR}
+OF_VERSIONS: dict[str, dict[str, tuple[set[MemberRole], int]]] = {
+    "memory/procedure/propose/": {"GET": (WORKERS, 200), "POST": (WORKERS, 400)},
+    "memory/procedureversion/{version}/show/": {"POST": (WORKERS, 200)},
+    "memory/procedureversion/{version}/decide/": {"POST": (WORKERS, 400)},
+    "memory/procedureversion/{version}/activate/": {"POST": ({MemberRole.APPROVER}, 409)},
+    "memory/procedureversion/{version}/schedule/": {"POST": ({MemberRole.APPROVER}, 409)},
+    "memory/procedureversion/{version}/end/": {"POST": (WORKERS, 400)},
+    "memory/procedureversion/{version}/take_back/": {"POST": (set(), 302)},
+    "memory/procedureversion/{version}/again/": {"POST": (WORKERS, 409)},
+}
+
+
+@pytest.mark.parametrize("role", list(MemberRole))
+def test_acts_on_procedures_are_open_to_their_roles_and_methods_alone(tenant: Any, role: MemberRole) -> None:
+    fill(tenant)
+    client = tenant.person(role).signed_in()
+    version = first_row(seen(client, "/admin/memory/procedureversion/"), "memory/procedureversion")
+    for path, methods in OF_VERSIONS.items():
+        for method in ("GET", *METHODS):
+            answer = client.generic(method, f"/admin/{path.format(version=version)}")
+            roles, status = methods.get(method, (EVERYBODY, 405))
+            assert answer.status_code == (status if role in roles else 403), (path, method)
+    outside = superuser_outside_every_tenant()
+    for path in OF_VERSIONS:
+        assert outside.post(f"/admin/{path.format(version=version)}").status_code == 403, path
+
+
 @pytest.mark.parametrize("role", list(MemberRole))
 def test_acts_of_two_people_are_open_to_their_roles_and_methods_alone(tenant: Any, role: MemberRole) -> None:
     fill(tenant)
