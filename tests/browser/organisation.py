@@ -5,8 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+from memory import rows, subjects
 from memory.models import Candidate
-from retention import tally
+from policies.approvals import Answer
+from retention import erasing, holds, keeping, matters, redaction, requests, restricting, tally
+from retention.matters import Target
+from retention.redaction import Kind, Pick
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.errors import Clash
 from tenants.isolation import Role, tenant_transaction
@@ -127,9 +131,49 @@ def furnish(slug: str = "acme") -> Furnished:
     people[MemberRole.TENANT_ADMIN] = organisation.person(*MemberRole, username=f"ada{mark}")
     with tenant_transaction(Role.STAFF, tenant=organisation.id):
         subject = Candidate.objects.get(id=asked["candidate"]).subject_id
+    _endings(organisation, Ledger(feed))
     while tally.count(organisation.id):
         pass
     return Furnished(organisation, people, str(asked["candidate"]), str(subject))
+
+
+def _endings(organisation: Organisation, feed: Ledger) -> None:
+    """Let something be held, refused, asked for, hidden and erased, each about somebody of its own."""
+    tenant, now = organisation.id, datetime.now(UTC)
+    officer, second = (organisation.person(MemberRole.PRIVACY_OFFICER).actor for _ in range(2))
+    reviewer = organisation.person(MemberRole.REVIEWER).actor
+    for name in ("desk-8", "desk-9", "desk-10", "desk-11"):
+        feed.said(name, "location", "Braga")
+    with tenant_transaction(Role.WRITER, tenant=tenant, clearance=3):
+        facts = dict(rows.fetch("SELECT f.subject_id, f.id FROM memory_fact f WHERE f.tenant_id = %s", [tenant]))
+        about = {
+            name: each.id for name, each in subjects.known(tenant, ["desk-8", "desk-9", "desk-10", "desk-11"]).items()
+        }
+
+    def acting(actor: Actor) -> Any:
+        return tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=actor.id)
+
+    with acting(officer):
+        matter, _ = matters.open_matter(officer, "2031/117", "litigation", now=now)
+        matters.place(officer, matter.id, [Target(subject_id=about["desk-8"])], now=now)
+    with acting(officer):
+        requests.lodge(officer, requests.Kind.ACCESS, "desk-9", now=now)
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        holds.share(tenant)
+        holds.free(tenant, holds.Kind.FACT, [facts[about["desk-8"]]], actor=officer, act="redaction")
+    with acting(officer):
+        keeping.shorten(officer, facts[about["desk-11"]], now + timedelta(days=3), reason="no_longer_needed", now=now)
+    with acting(officer):
+        restricting.restrict(officer, "subject", about["desk-11"], ground="accuracy_contested", now=now)
+    with acting(reviewer):
+        redaction.propose(
+            reviewer, [Pick(kind=Kind.FACT, target=facts[about["desk-9"]])], reason="not_to_be_kept", now=now
+        )
+    with acting(officer):
+        erasure = erasing.ask(officer, about["desk-10"], reason="no_longer_needed", now=now)
+    with acting(second):
+        erasing.decide(second, erasure.id, Answer.APPROVE, shown=erasure.digest, reason="checked", now=now)
+    erasing.go_on(tenant, erasure.id, seconds=60)
 
 
 def _tenant(slug: str) -> Organisation:
