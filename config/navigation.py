@@ -18,6 +18,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("retention.redactionrequest", "Redactions", "ink_eraser"),
             ("retention.subjectrequest", "Subjects' requests", "contact_mail"),
             ("retention.lifetimechange", "Lifetimes", "hourglass_bottom"),
+            ("retention.erasure", "Erasures", "person_remove"),
         ),
     ),
     (
@@ -27,6 +28,8 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("retention.hold", "Holds", "lock"),
             ("retention.refusedending", "Refused endings", "block"),
             ("retention.restriction", "Restrictions", "visibility_off"),
+            ("memory.suppression", "Suppressions", "filter_alt_off"),
+            ("retention.notice", "Notices", "campaign"),
         ),
     ),
     (

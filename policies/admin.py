@@ -629,6 +629,7 @@ _ACTS = {
 _ELSEWHERE = {
     Act.RELEASE_HOLD: "admin:retention_hold_change",
     Act.PROMOTE_PROCEDURE: "admin:memory_procedureversion_change",
+    Act.ERASE_SUBJECT: "admin:retention_erasure_of",
 }
 _ANSWERS = {Answer.APPROVE: "Approve", Answer.RETURN: "Send back", Answer.REFUSE: "Refuse"}
 

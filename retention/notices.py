@@ -73,24 +73,35 @@ def place_of(url: str) -> Place:
 
     Every address of the name has to be a public one, unless the host is in `MUNIMENT_NOTICE_HOSTS`.
     """
-    if len(url) > _LONGEST_URL or not _URL.fullmatch(url):
-        raise Unreachable("bad_address")
-    parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
-    try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        raise Unreachable("bad_address") from None
-    allowed = host in settings.NOTICE_HOSTS or f"{host}:{port}" in settings.NOTICE_HOSTS
-    if parts.scheme != "https" and not allowed:
-        raise Unreachable("https_needed")
+    scheme, host, port, path, allowed = _checked(url)
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         raise Unreachable("unknown_host") from None
     if not allowed and not all(_is_public(each) for each in found):
         raise Unreachable("private_address")
-    return Place(parts.scheme, host, port, parts.path or "/", sorted(found)[0])
+    return Place(scheme, host, port, path, sorted(found)[0])
+
+
+def _checked(url: str) -> tuple[str, str, int, str, bool]:
+    """Return scheme, host, port and path of an address, and whether a setting allows its host; asks nobody."""
+    if len(url) > _LONGEST_URL or not _URL.fullmatch(url):
+        raise Unreachable("bad_address")
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        raise Unreachable("bad_address") from None
+    allowed = host in settings.NOTICE_HOSTS or f"{host}:{port}" in settings.NOTICE_HOSTS
+    if parts.scheme != "https" and not allowed:
+        raise Unreachable("https_needed")
+    try:
+        is_private = not _is_public(host)
+    except ValueError:  # a name, which is looked up when it is asked
+        is_private = False
+    if is_private and not allowed:
+        raise Unreachable("private_address")
+    return parts.scheme, host, port, parts.path or "/", allowed
 
 
 def _is_public(address: str) -> bool:
@@ -119,10 +130,9 @@ def register(actor: Actor, agent: UUID, url: str, *, now: datetime) -> str:
     """
     _require_keeper(actor)
     try:
-        place_of(url)
+        _checked(url)
     except Unreachable as refused:
-        if refused.code != "unknown_host":
-            raise Refused("notice_refused", errors=[FieldError("url", refused.code)]) from None
+        raise Refused("notice_refused", errors=[FieldError("url", refused.code)]) from None
     if not rows.fetch(
         "SELECT 1 FROM tenants_agent WHERE tenant_id = %s::uuid AND id = %s::uuid", [actor.tenant, agent]
     ):

@@ -7,10 +7,10 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from retention import overview
-from retention.admin import endings, holds, keeping, redactions, requests, restrictions, subject
+from retention.admin import endings, erasures, holds, keeping, redactions, requests, restrictions, subject
 from tenants.admin import standing
 
-__all__ = ["endings", "first_page", "holds", "keeping", "redactions", "requests", "restrictions", "subject"]
+__all__ = ["endings", "erasures", "first_page", "holds", "keeping", "redactions", "requests", "restrictions", "subject"]
 
 
 def first_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from retention.api import endings, holds, keeping, redactions, requests
+from retention.api import endings, erasures, holds, keeping, redactions, requests
 
 urlpatterns = [
     path("runs/", endings.Runs.as_view(), name="runs"),
@@ -11,6 +11,9 @@ urlpatterns = [
     path("certificates/<str:id>/", endings.CertificateById.as_view(), name="certificate"),
     path("facts/<str:id>/lifetime/", keeping.Lifetime.as_view(), name="lifetime"),
     path("facts/<str:id>/shorten/", keeping.Shorten.as_view(), name="shorten_lifetime"),
+    path("erasures/", erasures.Erasures.as_view(), name="erasures"),
+    path("erasures/<str:id>/", erasures.ErasureById.as_view(), name="erasure"),
+    path("notice-endpoints/", erasures.NoticeEndpoints.as_view(), name="notice_endpoints"),
     path("subject-requests/", requests.SubjectRequests.as_view(), name="subject_requests"),
     path("subject-requests/<str:id>/", requests.SubjectRequestById.as_view(), name="subject_request"),
     path("matters/", holds.Matters.as_view(), name="matters"),

@@ -56,9 +56,11 @@ from retention import (
     access,
     certificates,
     disposition,
+    erasing,
     holds,
     keeping,
     matters,
+    notices,
     redaction,
     requests,
     restricting,
@@ -1099,6 +1101,59 @@ def redact_and_refuse(world: World) -> None:
         assert recall.fact(world.agent.actor, said.fact)["value"]["left"] == "2026"
 
 
+def erase_and_tell(world: World) -> None:
+    """A subject is asked about, approved by another, erased to its certificate; who read it is told; what is left is decided."""
+    first, second = (world.here.person(MemberRole.PRIVACY_OFFICER) for _ in range(2))
+    subject, other, now = named(), named(), datetime.now(UTC)
+    ref = f"c-{uuid4().hex}"
+    with writing(world) as actor:
+        consent.grant(actor, parse(ConsentBody, {"subject": subject, "ref": ref, "purposes": ["support"]}))
+        remember.subject(actor, parse(SubjectBody, {"key": subject, "aliases": [named()]}))
+    sent = {"kind": "message", "role": "user", "content": f"{subject} lives at the sea", "session_id": "s1",
+            "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
+    with writing(world) as actor:
+        remember.episode(actor, parse(EpisodeBody, {**sent, "subject": other, "turn_id": uuid4().hex}))
+    source = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "sea"}
+    write(world, body("tag", "sea", subject=subject, provenance=source))
+    write(world, body("tag", "sea", subject=other, provenance=source))
+    write(world, body("plan", "basic", subject=subject, confidence=0.2))
+    with reading(world) as actor:
+        assert recall.facts(actor, subject=subject).results
+
+    @contextmanager
+    def acting(person: Person) -> Iterator[Actor]:
+        with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=person.actor.id):
+            yield person.actor
+
+    with acting(first) as who:
+        notices.register(world.agent.actor, world.agent.actor.id, "https://agent.invalid/", now=now)
+        notices.register(world.agent.actor, world.agent.actor.id, "https://agent.invalid/hook", now=now)
+        about = erasing.subject_of(world.tenant, subject)
+        asked = erasing.ask(who, about, reason="law", now=now)
+    with acting(second) as who:
+        erasing.decide(who, asked.id, Answer.APPROVE, shown=asked.digest, reason="checked", now=now)
+    erasing.go_on(world.tenant, asked.id, seconds=60)
+    with acting(second) as who:
+        assert erasing.find(world.tenant, asked.id).state == "done"
+        items = [
+            row[0] for row in rows.fetch("SELECT i.id FROM retention_erasureitem i WHERE i.erasure_id = %s", [asked.id])
+        ]
+        told = [row[0] for row in rows.fetch("SELECT n.id FROM retention_notice n WHERE n.erasure_id = %s", [asked.id])]
+    assert (len(items), len(told)) == (2, 1)
+    for item in items:
+        with acting(second) as who:
+            erasing.decide_item(who, item, keep=False, reason="other", now=now)
+    with patch.object(notices, "send", lambda *_, **__: (204, "")):
+        notices.work(world.tenant, told[0])
+    again = named()
+    write(world, body("tag", "sea", subject=again))
+    with acting(first) as who:
+        asked = erasing.ask(who, erasing.subject_of(world.tenant, again), reason="law", now=now)
+        erasing.withdraw(who, asked.id, now=now)
+
+
 def hold_and_release(world: World) -> None:
     """A hold is placed on each kind of target, stops an ending, is counted, and is released by two persons."""
     first, second = (world.here.person(MemberRole.PRIVACY_OFFICER) for _ in range(2))
@@ -1258,7 +1313,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
         propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, keep_for_another_time, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
-        record_a_refusal, foresee, hold_and_release, restrict_and_lift, redact_and_refuse,
+        record_a_refusal, foresee, erase_and_tell, hold_and_release, restrict_and_lift, redact_and_refuse,
         promote_a_procedure,
         meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,

@@ -8,8 +8,9 @@ from django.contrib import admin
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from memory import endings
+from memory import endings, suppression
 from memory.models import Candidate, Fact, OutboxEntry
+from memory.rows import execute
 from retention import certificates, holds, keeping, requests, restricting, runs
 from tenants.actors import MemberRole
 from tenants.admin import MetadataAdmin
@@ -53,6 +54,7 @@ MODELS = (
         "retention/certificate",
     ),
     *("memory/procedure", "memory/procedureversion"),
+    *("retention/erasure", "retention/notice", "memory/suppression"),
 )
 
 
@@ -84,12 +86,30 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
         with tenant_transaction(Role.STAFF, tenant=organisation.id):
             requests.lodge(ledger.agent.actor, requests.Kind.ACCESS, name, now=datetime.now(UTC))
             keeping.note(ledger.agent.actor, uuid4(), "shortened", reason="other", now=datetime.now(UTC))
+        ask_for_an_erasure(organisation, ledger)
         refuse_an_ending(organisation, ledger, kept.json()["id"])
     with tenant_transaction(Role.WORKER, tenant=organisation.id):
         job, now = endings.worker(organisation.id), datetime.now(UTC)
         run, _ = runs.begin(job, "verification", target_kind="tenant", target_id=organisation.id, now=now)
         certificates.issue(job, "verification", runs.finish(job, run), {"counts": {"facts": 0}}, now)
     return ledger
+
+
+def ask_for_an_erasure(organisation: Any, ledger: Ledger) -> None:
+    """Ask for the erasure of a subject, with what one leaves: a suppression, and a notice that waits."""
+    ledger.said(other := f"{CANARY} {uuid4().hex}", "city", f"{CANARY}-town")
+    asked = ledger.post("/erasures/", {"subject": other, "reason": "law"})
+    assert asked.status_code == 201, asked.content
+    with tenant_transaction(Role.WORKER, tenant=organisation.id):
+        erasure, now = UUID(asked.json()["id"]), datetime.now(UTC)
+        suppression.add_subject(
+            organisation.id, [uuid4().bytes * 2], cause="erased", target_kind="erasure", target=erasure, now=now
+        )
+        execute(
+            "INSERT INTO retention_notice (tenant_id, id, erasure_id, agent_id, fact_ids, created_at)"
+            " VALUES (%s, %s, %s, %s, '{}', %s)",
+            [organisation.id, uuid4(), erasure, ledger.agent.actor.id, now],
+        )
 
 
 def refuse_an_ending(organisation: Any, ledger: Ledger, episode: str) -> None:

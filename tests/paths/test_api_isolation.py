@@ -23,6 +23,7 @@ BY_ID = [
     ("POST", "/consents/{consent}/withdraw/", {}),
     ("GET", "/subject-requests/{asked}/", None),
     ("GET", "/facts/{fact}/lifetime/", None),
+    ("GET", "/erasures/{erasure}/", None),
     ("GET", "/matters/{matter}/", None),
     ("GET", "/holds/{hold}/", None),
     ("GET", "/holds/{hold}/refused/", None),
@@ -38,6 +39,7 @@ READS = [
     "/holds/",
     "/redactions/",
     "/subject-requests/",
+    "/erasures/",
     "/procedures/",
     "/whoami/",
 ]
@@ -49,6 +51,8 @@ WRITES: list[tuple[str, str, Any]] = [
     ("POST", "/consents/", {"subject": "mira", "ref": "c"}),
     ("POST", "/policies/explain/", {"fact": saying(value="Rome")}),
     ("POST", "/subject-requests/", {"kind": "access", "subject": "mira"}),
+    ("POST", "/erasures/", {"subject": "mira", "reason": "law"}),
+    ("POST", "/notice-endpoints/", {"url": "https://agent.invalid/hook"}),
     ("POST", "/matters/", {"reference": "case-1", "reason": "audit"}),
     ("POST", "/holds/", {"matter": str(UUID(int=1)), "scopes": [{"session_id": "s"}]}),
     ("POST", "/procedures/refunds/versions/", {"body": "Ask.", "test": {"reference": "run-1", "result": "passed"}}),
@@ -73,6 +77,7 @@ def written(ledger: Ledger) -> dict[str, str]:
         "episode": ledger.post("/episodes/", episode()).json()["id"],
         "consent": "consent-of-this-tenant",
         "session": "session-of-this-tenant",
+        "erasure": ledger.post("/erasures/", {"subject": "mira", "reason": "law"}).json()["id"],
         "asked": ledger.post("/subject-requests/", {"kind": "access", "subject": "mira"}).json()["id"],
     }
 
@@ -86,7 +91,7 @@ def test_c052_c121_another_tenants_id_looks_like_a_missing_and_a_malformed_one(
     ledger: Ledger, foreign: Ledger, method: str, path: str, body: Any
 ) -> None:
     theirs = written(foreign)
-    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold", "asked", "redaction")
+    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold", "asked", "redaction", "erasure")
     wanted = [path.format(**theirs)]
     wanted += [path.format(**dict.fromkeys(names, text)) for text in (str(uuid4()), "x", "0", CANARY, "%00", "a%2Fb")]
     wanted += [path.format(**dict.fromkeys(names, str(uuid4()).replace("-", "")))]

@@ -69,7 +69,7 @@ def make_known(case: Any, path: str, ids: dict[str, str]) -> None:
     """Name what is there, so that a request gets further than "not found" and "unknown attribute"."""
     kind = path.split("/")[3]
     names = {"facts": "fact", "evidence": "evidence", "candidates": "candidate", "episodes": "episode",
-             "matters": "matter", "holds": "hold", "sessions": "session", "subject-requests": "asked",
+             "matters": "matter", "holds": "hold", "sessions": "session", "subject-requests": "asked", "erasures": "erasure",
              "redactions": "redaction"}  # fmt: skip
     if isinstance(case.path_parameters, dict) and "id" in case.path_parameters:
         case.path_parameters["id"] = ids[names[kind]]
