@@ -55,6 +55,7 @@ from policies.vocabulary import Sensitivity
 from retention import (
     access,
     certificates,
+    compaction,
     disposition,
     erasing,
     holds,
@@ -832,6 +833,43 @@ def end_and_certify(world: World) -> None:
             assert certificates.find(world.tenant, issued.id).document == issued.document
 
 
+def compact_what_is_over(world: World) -> None:
+    """What outlived its time leaves no row but the name of a subject that a hold named once."""
+    subject = named()
+    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1", "extract": "later",
+            "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
+    with writing(world) as actor:
+        kept: Any = extracting.keep(actor, parse(EpisodeBody, sent))
+    said = write(world, body("deadline", "2026-07-16", subject=subject))[0]
+    outbox.drain(seconds=20)
+    about = world.superuser.execute("SELECT subject_id FROM memory_fact WHERE id = %s", [said.fact]).fetchone()
+    assert about is not None
+    world.age(
+        "INSERT INTO retention_holdscope (tenant_id, id, hold_id, subject_id) SELECT h.tenant_id, gen_random_uuid(), h.id, %s"
+        " FROM retention_hold h WHERE h.tenant_id = %s AND h.state = 'released' LIMIT 1", about[0], world.tenant
+    )  # fmt: skip
+    past = "expires_at = now() - interval '1 hour'"
+    world.age(f"UPDATE memory_episode SET {past} WHERE subject_id = %s", about[0])
+    world.age(f"UPDATE memory_fact SET {past} WHERE subject_id = %s", about[0])
+    world.age(
+        f"UPDATE memory_evidence SET {past} WHERE fact_id IN (SELECT id FROM memory_fact WHERE subject_id = %s)",
+        about[0],
+    )
+    world.age(
+        f"UPDATE memory_payload SET {past} WHERE id IN (SELECT payload_id FROM memory_fact WHERE subject_id = %s UNION"
+        " SELECT payload_id FROM memory_episode WHERE subject_id = %s UNION SELECT e.quote_id FROM memory_evidence e"
+        " JOIN memory_fact f ON f.id = e.fact_id WHERE f.subject_id = %s)", about[0], about[0], about[0]
+    )  # fmt: skip
+    done = compaction.compact(endings.worker(world.tenant), seconds=30)
+    assert done.done
+    assert done.certificate is not None
+    left = world.superuser.execute(
+        "SELECT (SELECT count(*) FROM memory_fact WHERE subject_id = %s), (SELECT count(*) FROM memory_episode WHERE id = %s)",
+        [about[0], kept.id],
+    ).fetchone()
+    assert left == (0, 0), left
+
+
 def expire(world: World, fact: UUID) -> None:
     """Let a fact's time be over, as it will be one day."""
     for table, column in (("memory_fact", "f.id"), ("memory_payload", "f.payload_id")):
@@ -1315,7 +1353,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, keep_for_another_time, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, erase_and_tell, hold_and_release, restrict_and_lift, redact_and_refuse,
         promote_a_procedure,
-        meet_what_expired, end_and_certify, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
+        meet_what_expired, end_and_certify, compact_what_is_over, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip
