@@ -95,14 +95,14 @@ class Line:
     payload: UUID | None
 
 
-#: What the numbers of a preview count, in words.
+#: What the numbers of a preview count, in words: of one, and of more.
 _CALLED = {
-    "facts": "fact(s) end, with all that they say",
-    "quotes": "quote(s) go",
-    "episodes": "episode(s) change",
-    "candidates": "proposal(s) of the same go",
-    "derived": "derived text(s) are thrown away",
-    "entries": "entries of the index of words go",
+    "facts": ("fact ends, with all that it says", "facts end, with all that they say"),
+    "quotes": ("quote goes", "quotes go"),
+    "episodes": ("episode changes", "episodes change"),
+    "candidates": ("proposal of the same goes", "proposals of the same go"),
+    "derived": ("derived text is thrown away", "derived texts are thrown away"),
+    "entries": ("entry of the index of words goes", "entries of the index of words go"),
 }
 
 
@@ -150,7 +150,7 @@ class Preview:
     @property
     def told(self) -> list[tuple[str, int]]:
         """What changes, for a page: what it is called, and how many."""
-        return [(_CALLED[name], number) for name, number in self.counts.items() if name != "unsupported"]
+        return [(_CALLED[name][number != 1], number) for name, number in self.counts.items() if name in _CALLED]
 
     @property
     def stopped(self) -> list[tuple[tuple[str, UUID], tuple[UUID, ...]]]:
@@ -922,6 +922,10 @@ WHERE e.tenant_id = %s::uuid AND e.id = ANY (%s::uuid[]) AND e.redaction_fields 
 """
 
 
+#: A shorter text is said by many: it is recognised with its turn alone.
+_TELLING = 20
+
+
 def _suppress(tenant: UUID, proposal: UUID, foreseen: Preview, now: datetime) -> int:
     """Remember, as digests, what is taken out: the values under their subjects' names, the texts with their turns."""
     wanted = []
@@ -942,10 +946,9 @@ def _suppress(tenant: UUID, proposal: UUID, foreseen: Preview, now: datetime) ->
     episodes = [line.target for line in foreseen.lines if line.kind == "episode"]
     for turn, *content in rows.fetch(_SOURCES, [tenant, episodes]) if episodes else ():
         text = _opened(tenant, content)
-        wanted += [
-            suppression.Suppressed(suppression.Key.SOURCE, suppression.of_source(tenant, turn, text)),
-            suppression.Suppressed(suppression.Key.TEXT, suppression.of_text(tenant, text)),
-        ]
+        wanted.append(suppression.Suppressed(suppression.Key.SOURCE, suppression.of_source(tenant, turn, text)))
+        if len(text) >= _TELLING:
+            wanted.append(suppression.Suppressed(suppression.Key.TEXT, suppression.of_text(tenant, text)))
     return len(suppression.add(tenant, wanted, cause="redacted", target_kind="redaction", target=proposal, now=now))
 
 

@@ -31,6 +31,7 @@ _STRATEGIES = {
 #: Of evidence and candidates nothing can be left.
 _ALL_OF = frozenset({Kind.EVIDENCE, Kind.CANDIDATE})
 _REASONS = words(*redaction.REASONS)
+_BECAUSE = {**_REASONS, redaction.QUOTE_FELL: "its last quote was redacted"}
 _TOLD = {
     "changed_since_shown": "It changed since you looked. Look again.",
     "already_required": "A redaction of this is proposed already.",
@@ -260,9 +261,10 @@ class RedactionAdmin(PageAdmin):
             "waits": waits,
             "mine": proposal.requested_by == found.person,
             "picks": [
-                (pick, _link(pick.kind, pick.target)) for pick in redaction.picked([proposal]).get(proposal.id, ())
+                (pick, _link(pick.kind, pick.target), _STRATEGIES[pick.strategy.value])
+                for pick in redaction.picked([proposal]).get(proposal.id, ())
             ],
-            "strategies": _STRATEGIES,
+            "because": _BECAUSE.get(proposal.reason, proposal.reason),
             "foreseen": foreseen,
             "digest": "" if foreseen is None else foreseen.digest.hex(),
             "shown": [(pick, () if each is None else _marked(each, pick)) for pick, each in shown],

@@ -1110,11 +1110,11 @@ def redact_and_refuse(world: World) -> None:
     """A redaction is proposed and refused, another applied by somebody else; what it says of it stands in every row."""
     reviewer, officer = world.here.person(MemberRole.REVIEWER), world.here.person(MemberRole.PRIVACY_OFFICER)
     subject = named()
-    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+    sent = {"kind": "message", "role": "user", "content": f"the deadline of {subject} is 2026-07-15", "session_id": "s1",
             "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
     with writing(world) as actor:
         kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
-    provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "deadline is 2026-07-15"}
+    provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "is 2026-07-15"}
     said = write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))[0]
     picks = [
         redaction.Pick(kind=redaction.Kind.FACT, target=said.fact, strategy=Strategy.GENERALISE),
