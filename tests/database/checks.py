@@ -1196,7 +1196,7 @@ def hold_and_release(world: World) -> None:
     """A hold is placed on each kind of target, stops an ending, is counted, and is released by two persons."""
     first, second = (world.here.person(MemberRole.PRIVACY_OFFICER) for _ in range(2))
     subject = named()
-    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+    sent = {"kind": "message", "role": "user", "content": f"the deadline is 2026-07-15 ({subject})", "session_id": "s1",
             "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
     with writing(world) as actor:
         kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
@@ -1244,7 +1244,7 @@ def hold_and_release(world: World) -> None:
         placed.append(matters.place(who, matter.id, [matters.Target(session_id="s1")], now=datetime.now(UTC)).id)
     with writing(world):
         holds.share(world.tenant)
-        assert len(holds.held(world.tenant, "candidate", [proposed.candidate])[proposed.candidate]) == 1
+        assert placed[-1] in holds.held(world.tenant, "candidate", [proposed.candidate])[proposed.candidate]
     # What went unasked is refused all the same.
     wipe = "UPDATE memory_payload SET sealed = '\\x00' WHERE id = (SELECT {} FROM memory_{} WHERE {}) RETURNING id"
     for unasked, record in (
@@ -1317,7 +1317,7 @@ def restrict_and_lift(world: World) -> None:
     """Everything of a subject is hidden from agents and comes back."""
     officer = world.here.person(MemberRole.PRIVACY_OFFICER)
     subject = named()
-    sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1",
+    sent = {"kind": "message", "role": "user", "content": f"the deadline is 2026-07-15 ({subject})", "session_id": "s1",
             "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
     with writing(world) as actor:
         kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
