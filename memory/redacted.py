@@ -112,3 +112,14 @@ def mark(
     ):
         if evidence:
             rows.execute(_MARK_EVIDENCE, [parts, tenant, evidence])
+
+
+_FORGET = (
+    "DELETE FROM memory_payload p WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[]) AND p.ended_at IS NOT NULL"
+)
+
+
+def forget(tenant: UUID, payloads: Sequence[UUID]) -> None:
+    """Remove the empty rows whose place was taken by what is left: nothing points at them any more."""
+    if payloads:
+        rows.execute(_FORGET, [tenant, list(payloads)])

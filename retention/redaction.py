@@ -767,6 +767,9 @@ def apply(actor: Actor, proposal: UUID, *, shown: bytes, reason: str, now: datet
         rows.throw_away(tenant, foreseen.texts)
         _end(tenant, (*foreseen.lines, *foreseen.follows), now)
         _mark(tenant, foreseen, left)
+        marks.forget(
+            tenant, [line.payload for line in foreseen.lines if line.target in left and line.payload is not None]
+        )
     with borrowed(Role.WRITER, back_to=Role.STAFF):
         search.store(tenant, [each.found_by for each in left.values() if each.found_by is not None])
     asked = _ask_about(actor, found, foreseen.unsupported, now)

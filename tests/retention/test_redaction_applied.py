@@ -111,6 +111,22 @@ def test_fields_go_and_the_rest_is_left(doors: Redacting) -> None:
     )
 
 
+def test_no_empty_row_is_left_where_something_else_stands_in_its_place(doors: Redacting) -> None:
+    written, said = told(doors)
+    doors.redact(fact(written.fact, Strategy.MASK), episode(said.id, (0, 2)))
+    assert (
+        doors.sql(
+            "SELECT p.purpose FROM memory_payload p WHERE NOT EXISTS (SELECT FROM memory_fact f WHERE f.payload_id = p.id)"
+            " AND NOT EXISTS (SELECT FROM memory_episode e WHERE e.payload_id = p.id)"
+            " AND NOT EXISTS (SELECT FROM memory_evidence e WHERE e.quote_id = p.id) AND p.purpose NOT IN ('subject', 'alias')"
+        )
+        == []
+    )
+    doors.redact(fact(written.fact))
+    assert doors.fact(written.fact)["value"] == tombstone()
+    assert_sound(doors)
+
+
 def test_a_pseudonym_is_stable_for_a_subject_and_another_for_another(doors: Redacting) -> None:
     left = []
     for subject, attribute in (("mira", "city"), ("mira", "plan"), ("noor", "city")):
