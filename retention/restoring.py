@@ -27,7 +27,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from memory import consent, erasure, rows, suppression
 from memory.endings import worker
-from retention import endings_log, erasing, holds, matters, redaction, rotation
+from retention import endings_log, erasing, holds, matters, redaction, restricting, rotation
 from retention.backups import DUMP, BackupProblem, Manifest, manifest_of, needed, refuse_bound, run
 from retention.endings_log import Entry, Kind
 from tenants.actors import Actor, ActorKind
@@ -75,22 +75,26 @@ Applier = Callable[[UUID, Entry, "Undone"], bool]
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What the log tells to have been taken back later: suppressions by digest, holds by id."""
+    """What the log tells to have been taken back later: suppressions by digest, holds and restrictions by id."""
 
     lifted: Mapping[str, int]
     released: frozenset[UUID]
+    allowed: frozenset[UUID]
 
     @classmethod
     def of(cls, tenant: UUID) -> Undone:
         """Read it from the tenant's log."""
         lifted: dict[str, int] = {}
         released: set[UUID] = set()
+        allowed: set[UUID] = set()
         for entry in endings_log.told(tenant):
             if entry.kind is Kind.SUPPRESSION_LIFTED:
                 lifted |= dict.fromkeys(entry.record["digests"], entry.number)
             elif entry.kind is Kind.HOLD_RELEASED:
                 released.add(entry.target)
-        return cls(lifted, frozenset(released))
+            elif entry.kind is Kind.RESTRICTION and entry.record["state"] == "lifted":
+                allowed.add(UUID(entry.record["restriction"]))
+        return cls(lifted, frozenset(released), frozenset(allowed))
 
 
 def _withdraw(tenant: UUID, entry: Entry, _: Undone) -> bool:
@@ -114,8 +118,16 @@ def _hold(tenant: UUID, entry: Entry, undone: Undone) -> bool:
     return True
 
 
+def _restrict(tenant: UUID, entry: Entry, undone: Undone) -> bool:
+    if UUID(entry.record["restriction"]) in undone.allowed:
+        return False
+    actor = Actor(kind=ActorKind.OPERATOR, id=OPERATOR.id, tenant=tenant)
+    with tenant_transaction(Role.STAFF, tenant=tenant, actor=actor.id):
+        return restricting.restrict_again(actor, entry.target, {**entry.record, "at": entry.at})
+
+
 def _left_to_people(tenant: UUID, entry: Entry, _: Undone) -> bool:
-    """A hold that was released, a suppression that was lifted: what a person decided stays with persons, and on the safe
+    """A hold that was released, a suppression that was lifted (a restriction is alike): what a person decided stays with persons, and on the safe
     side. One that the backup knows stands until it is let go again; one that it does not know is not made."""
     return False
 
@@ -142,6 +154,7 @@ APPLIERS: Mapping[Kind, Applier] = {
     Kind.SUPPRESSION_LIFTED: _left_to_people,
     Kind.HOLD_PLACED: _hold,
     Kind.HOLD_RELEASED: _left_to_people,
+    Kind.RESTRICTION: _restrict,
 }
 
 

@@ -5,6 +5,7 @@ same transaction (`memory.restriction`), so that row-level security hides them f
 restricted subject later is kept and restricted too.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -56,6 +57,32 @@ def restrict(
         requests.link(actor, answers, "restriction", row.id)
     _tell(actor, Action.PROCESSING_RESTRICTED, row, ground)
     return row
+
+
+def restrict_again(actor: Actor, target: UUID, record: Mapping[str, Any]) -> bool:
+    """Restrict again what a restored backup shows, as the endings log tells; False where it is not there. Harmless to repeat."""
+    row, kind = UUID(record["restriction"]), record["kind"]
+    if Restriction.objects.filter(tenant_id=actor.tenant, id=row).exists():
+        return True
+    try:
+        subject = _locked(actor.tenant, kind, target)
+    except Missing:
+        return False
+    Restriction(
+        id=row,
+        tenant_id=actor.tenant,
+        target_kind=kind,
+        target_id=target,
+        ground=record["reason"],
+        restricted_by=actor.id,
+        restricted_at=record["at"],
+    ).save(force_insert=True)
+    _mark(actor.tenant, kind, target, subject)
+    event = Event(
+        actor=actor, action=Action.PROCESSING_RESTRICTED, target_kind=kind, target_id=target, reason="restored"
+    )
+    append([event])
+    return True
 
 
 def lift(actor: Actor, row: UUID, *, because: str, now: datetime, told: bool = False) -> Restriction:

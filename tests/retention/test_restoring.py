@@ -21,11 +21,11 @@ from psycopg.conninfo import make_conninfo
 
 from memory import recall, rows, suppression
 from memory.outcomes import Written
-from retention import backups, holds, matters, restoring, rotation
+from retention import backups, holds, matters, restoring, restricting, rotation
 from retention.backups import BackupProblem
 from retention.endings_log import Kind
 from retention.matters import Target
-from tenants.actors import Actor, ActorKind
+from tenants.actors import Actor, ActorKind, MemberRole
 from tenants.errors import Missing
 from tenants.isolation import Role, tenant_transaction
 from tenants.keyring import LogDamaged, SignedLog
@@ -121,12 +121,18 @@ def test_answers_are_as_before_and_what_ended_since_has_ended(
     assert values(agent, "nora") == ["Bergen"]
 
 
+def test_every_kind_of_ending_that_may_be_told_can_be_applied_again() -> None:
+    assert set(restoring.APPLIERS) == set(Kind)
+
+
 def test_holds_and_suppressions_of_since_stand_again(
     tenant: Any, agent: Any, database: Any, empty: str, tmp_path: Path
 ) -> None:
     publish(tenant)
-    fact = say(agent, "mira", "city", "Oslo").fact
+    fact, restricted, freed = (say(agent, name, "city", "Oslo").fact for name in ("mira", "nora", "otto"))
     assert fact is not None
+    assert restricted is not None
+    assert freed is not None
     backup = made(database, tmp_path)
     operator = Actor(kind=ActorKind.OPERATOR, id=uuid4(), tenant=tenant.id)
     with tenant_transaction(Role.STAFF, tenant=tenant.id, actor=operator.id):
@@ -137,12 +143,19 @@ def test_holds_and_suppressions_of_since_stand_again(
         suppression.add_subject(
             tenant.id, names, cause="erased", target_kind="run", target=uuid4(), now=datetime.now(UTC)
         )
+    officer = tenant.person(MemberRole.PRIVACY_OFFICER).actor
+    with tenant_transaction(Role.STAFF, tenant=tenant.id, actor=officer.id):
+        for target, lifted in ((restricted, False), (freed, True)):
+            row = restricting.restrict(officer, "fact", target, ground="unlawful", now=datetime.now(UTC))
+            if lifted:
+                restricting.lift(officer, row.id, because="in_error", now=datetime.now(UTC))
     done = restoring.restore(backup, url=empty)
-    assert (done.applied["hold_placed"], done.applied["suppression"]) >= (1, 1)
+    assert min(done.applied[kind] for kind in ("hold_placed", "suppression", "restriction")) >= 1
     with served_by(empty):
         with tenant_transaction(Role.WORKER, tenant=tenant.id):
             assert holds.held(tenant.id, "fact", [fact]) == {fact: [hold.id]}
         refused = Ledger(agent).say("mira", "city", "Lima")
+        assert (values(agent, "nora"), values(agent, "otto")) == ([], ["Oslo"])
         # What erased it may only come back by a person: a saying without an episode to date it is asked about.
         assert (refused.status_code, refused.json()["reasons"]) == (202, ["suppressed"])
     with psycopg.connect(empty) as session:
