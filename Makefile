@@ -63,8 +63,8 @@ bench: .dev-packages ## Measure, side by side with others; writes benchmarks/res
 
 pictures: .dev-packages ## Take the pictures of README and guides anew (needs Chromium)
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
-	MUNIMENT_PICTURES="$$fresh" $(PY) -m pytest tests/browser/test_pages.py tests/browser/test_procedures.py; \
-	for name in overview-light candidate-shown-light candidate-shown-dark subject-light subject-then-dark key-shown-light second-factor-set-up-light procedure-shown-light procedure-active-light; do \
+	MUNIMENT_PICTURES="$$fresh" $(PY) -m pytest tests/browser/test_pages.py tests/browser/test_desk.py tests/browser/test_procedures.py; \
+	for name in overview-light desk-item-light desk-conflict-dark candidate-shown-light candidate-shown-dark subject-light subject-then-dark key-shown-light second-factor-set-up-light procedure-shown-light procedure-active-light; do \
 	  cp "$$fresh/$$name.png" docs/pictures/; done; \
 	$(PY) -m tests.browser.small docs/pictures
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import ending, figures, in_process, over_http, recalling, volume
+from benchmarks import desk, ending, figures, in_process, over_http, recalling, volume
 from benchmarks.figures import Figure
 from benchmarks.ground import Ground, ground
 from benchmarks.partner import PartnerFailed
@@ -25,6 +25,7 @@ MEASURES: dict[str, Callable[[Ground, Size], list[Figure]]] = {
     "time": in_process.where_the_time_goes,
     "http": over_http.all_of_it,
     "recall": recalling.recall,
+    "desk": desk.desk,
     "late": volume.late,
     "batches": volume.batches,
     "large": volume.large,

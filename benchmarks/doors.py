@@ -70,6 +70,7 @@ class Doors:
             scopes=frozenset(Scope),
             purposes=frozenset({"support"}),
         )
+        self.reviewer: Any = None
 
     def read(self, number: int) -> None:
         """Read what is current, and leave a receipt."""
@@ -148,6 +149,21 @@ class Doors:
     def batch_next(self, number: int, size: int) -> None:
         """Say the next value of as many known subjects as a batch holds."""
         self._write([said(f"batch-0-{each}", DEADLINE, value(each + number + 1)) for each in range(size)], batch=True)
+
+    def desk_open(self, number: int) -> None:
+        """Open the review desk."""
+        self._reviewer().open(number)
+
+    def desk_next(self, number: int) -> None:
+        """Decide on what is claimed at the desk, and take the next."""
+        self._reviewer().next(number)
+
+    def _reviewer(self) -> Any:
+        from benchmarks.reviewing import Reviewer
+
+        if self.reviewer is None:
+            self.reviewer = Reviewer(self.actor.tenant)
+        return self.reviewer
 
     def compact_chunk(self, number: int) -> None:
         """Do one chunk of compaction."""
@@ -261,6 +277,12 @@ def main() -> None:
 
             assert doors is not None
             answer = talk.seed(doors.actor, **asked)
+        elif name == "desk_seed":
+            from benchmarks import reviewing
+
+            assert doors is not None
+            reviewing.seed(doors.actor, **asked)
+            answer = {}
         elif name == "compact":
             assert doors is not None
             answer = doors.compact()

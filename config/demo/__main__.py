@@ -229,6 +229,29 @@ def conversed(api: Api) -> list[str]:
     return lines
 
 
+def left_waiting(api: Api) -> list[str]:
+    """Send what a person has to decide on: uncertain and restricted facts, a conflict, a message that speaks to the agent."""
+    given = json.loads((HERE / "waiting.json").read_text(encoding="utf-8"))
+    for each in given["consents"]:
+        api.call("POST", "/api/v1/consents/", each, once=f"demo-{each['ref']}")
+    waits = 0
+    for each in given["said"]:
+        turn, subject = each["turn"], each["subject"]
+        episode = {"kind": "message", "role": "user", "session_id": "demo-3", "turn_id": turn, "subject": subject,
+                   "content": each["text"], "occurred_at": "2026-06-10T09:00:00Z", "extract": "no"}  # fmt: skip
+        kept = api.call("POST", "/api/v1/episodes/", episode, once=f"demo-{turn}")
+        provenance = {"turn_id": turn, "source_episode": kept["id"], "source": "quote", "quote": each["quote"]}
+        if "consent" in each:
+            provenance["consent_ref"] = each["consent"]
+        fact = {"subject": subject, "attribute": each["attribute"], "value": each["value"], "provenance": provenance}
+        fact |= {name: each[name] for name in ("confidence", "valid_from") if name in each}
+        waits += "candidate" in api.call("POST", "/api/v1/facts/", fact, once=f"demo-{turn}-0")
+    episode = {"kind": "message", "role": "user", "session_id": "demo-3", "turn_id": "w8", "subject": "mira",
+               "content": given["quarantined"], "occurred_at": "2026-06-10T09:05:00Z", "extract": "no"}  # fmt: skip
+    api.call("POST", "/api/v1/episodes/", episode, once="demo-w8")
+    return ["", f"{waits} proposals and a quarantined message wait for a person at the review desk."]
+
+
 def _source(fact: dict[str, Any], by_id: dict[str, str]) -> str:
     return by_id.get(fact["provenance"]["source_episode"], "?")
 
@@ -241,7 +264,7 @@ def main() -> int:
     made = prepare(home)
     api = Api(port, made["key"])
     try:
-        lines = [*told(api, send(api)), *conversed(api)]
+        lines = [*told(api, send(api)), *conversed(api), *left_waiting(api)]
     except DemoFailed as failed:
         if first or not isinstance(failed, TraceDiffers):
             print(f"muniment: the demonstration failed: {failed}", file=sys.stderr)
@@ -255,7 +278,7 @@ def main() -> int:
     if os.environ.get("MUNIMENT_DEMO_ENDS"):
         print("That was all. `make run` tells the same and then serves: the admin, the API and its description.\n")
         return 0
-    print(f"Admin: {base}/admin/")
+    print(f"Admin: {base}/admin/   review desk: {base}/admin/desk/")
     for name, password in made["people"].items():
         roles = " and ".join(role.replace("_", " ") for role in PEOPLE[name])
         print(f"  {name:<10} {password}  ({roles})")

@@ -1,4 +1,4 @@
-"""Queues whose owners list what waits: versions of procedures, and what data subjects asked for.
+"""Queues whose owners list what waits: versions of procedures, what data subjects asked for, what is due for review.
 
 Few of either wait at once, so their doors return them as lists, which are paged here.
 """
@@ -13,10 +13,11 @@ from memory import promotion
 from memory.legible import compared, pieces
 from memory.rows import fetch
 from policies.approvals import ANSWER_REASONS, Answer
+from policies.catalogue import catalogue
 from policies.vocabulary import Sensitivity
-from retention import requests
+from retention import disposition, keeping, requests
 from retention.desk.claims import digest_of
-from retention.desk.queues import PAGE, REACH, Backlog, Choice, Item, Place, Row
+from retention.desk.queues import PAGE, REACH, Backlog, Choice, Item, Place, Row, holds_on
 from tenants.actors import Actor, MemberRole
 from tenants.errors import Forbidden
 
@@ -271,8 +272,103 @@ class Requests:
         }[act]
 
 
+# disposition ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disposition:
+    """The queue of facts without an end, or kept longer, whose date of review has come."""
+
+    name: str = "disposition"
+    title: str = "Disposition"
+    template: str = "plain"
+    roles: frozenset[MemberRole] = requests.HANDLERS
+    several: tuple[Choice, ...] = ()
+
+    def _rows(self, tenant: UUID, now: datetime) -> list[Row]:
+        return [
+            Row(each.fact, each.attribute, each.sensitivity, each.subject, (each.basis, f"{each.evidence} said"), each.review_at)
+            for each in disposition.queue(tenant, now=now, limit=LISTED)
+        ]  # fmt: skip
+
+    def backlog(self, tenant: UUID, *, now: datetime) -> Backlog:
+        """Return how much waits."""
+        return _backlog(self._rows(tenant, now), now)
+
+    def page(self, tenant: UUID, after: Place | None) -> Sequence[Row]:
+        """Return the next rows, the longest overdue first."""
+        return _with_claims(tenant, _after(self._rows(tenant, _clock()), after)[: PAGE + 1])
+
+    def following(self, tenant: UUID, roles: Sequence[MemberRole], after: Place | None) -> Sequence[UUID]:
+        """Return the next that nobody holds."""
+        rows = _with_claims(tenant, _after(self._rows(tenant, _clock()), after))
+        return [row.id for row in rows if row.claimed is None and row.deferred_until is None][:REACH]
+
+    def item(self, actor: Actor, roles: Sequence[MemberRole], item: UUID) -> Item | None:
+        """Return a fact whose review is due, without its value."""
+        now = _clock()
+        found = next((e for e in disposition.queue(actor.tenant, now=now, limit=LISTED) if e.fact == item), None)
+        if found is None:
+            return None
+        again = catalogue(actor.tenant).policy.review_after.after(now)
+        covered = holds_on(actor.tenant, {"fact": item})
+        reasons = _words(keeping.REASONS)
+        choices = [Choice("keep", "a", "Keep on", reasons, hint=f"It comes before a person again on {again:%Y-%m-%d}.")]
+        if MemberRole.PRIVACY_OFFICER in roles:
+            choices.append(
+                Choice("end", "d", "End", reasons, ends=True, hint="Its value and quotes are removed for good.")
+            )
+        return Item(
+            id=item,
+            digest=digest_of(["fact", item, found.evidence, found.review_at.astimezone(UTC), covered]),
+            title=found.attribute,
+            level=Sensitivity[found.sensitivity.upper()],
+            subject=found.subject,
+            due_at=found.review_at,
+            choices=choices,
+            facts={
+                "why": ["It is kept without an end, or was kept longer, and the date on which somebody looks has come."],
+                "pairs": [
+                    ("Basis", found.basis),
+                    ("Kept until", "no end" if found.expires_at is None else f"{found.expires_at:%Y-%m-%d}"),
+                    ("First written", f"{found.created_at:%Y-%m-%d}"),
+                    ("Evidence", str(found.evidence)),
+                    ("Confirmed", "by a person" if found.confirmed else "no"),
+                ],
+                "effects": [
+                    ("If you keep it on", [("ok", f"Agents read it as before. It is looked at again on {again:%Y-%m-%d}.")]),
+                    ("If you end it", [("bad", "Its value and quotes are removed, and derived texts fall. Nobody brings it back.")]),
+                ],
+                "holds": covered,
+                "page": ("admin:memory_fact_change", item),
+            },
+        )  # fmt: skip
+
+    def show(self, actor: Actor, item: Item, *, up_to: Sensitivity) -> Mapping[str, Any] | None:
+        """Return nothing in clear: whether it may stay is decided by what it is, and since when."""
+        return {}
+
+    def decide(
+        self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
+    ) -> str:
+        """Keep it until its next review, or end it."""
+        if act == "keep":
+            again = catalogue(actor.tenant).policy.review_after.after(now)
+            disposition.keep(actor, item.id, again, reason=reason, now=now)
+            return f"Kept: {item.title}. It is looked at again on {again:%Y-%m-%d}."
+        if disposition.end(actor, item.id, reason=reason, now=now):
+            return f"Ended: {item.title}."
+        return "A legal hold keeps it: nothing was removed, and the attempt is recorded."
+
+
+def _clock() -> datetime:
+    now: datetime = fetch("SELECT statement_timestamp()", [])[0][0]
+    return now
+
+
 #: What is listed is open whatever the hour: what is over is refused by the doors.
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 PROCEDURES = Procedures()
 REQUESTS = Requests()
+DISPOSITION = Disposition()

@@ -24,7 +24,7 @@ from memory.models import Candidate, Episode, Fact, Subject
 from policies.vocabulary import Sensitivity
 from retention.desk import bulk, claims, reveals
 from retention.desk.candidates import CONFLICTS, FACTS
-from retention.desk.listed import PROCEDURES, REQUESTS
+from retention.desk.listed import DISPOSITION, PROCEDURES, REQUESTS
 from retention.desk.quarantine import QUARANTINE
 from retention.desk.queues import COUNTED, PAGE, Choice, Item, Place, Queue, Row, as_writer, due_in
 from retention.desk.redactions import REDACTIONS
@@ -36,7 +36,7 @@ from tenants.identity import new_id, uuid_or_missing
 from tenants.signing import confirmed_recently, require_recent
 from tenants.standing import Standing
 
-_ALL: tuple[Queue, ...] = (FACTS, CONFLICTS, PROCEDURES, REDACTIONS, REQUESTS, QUARANTINE)
+_ALL: tuple[Queue, ...] = (FACTS, CONFLICTS, PROCEDURES, REDACTIONS, DISPOSITION, REQUESTS, QUARANTINE)
 #: In the order of the tabs.
 QUEUES: dict[str, Queue] = {queue.name: queue for queue in _ALL}
 

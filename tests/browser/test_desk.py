@@ -62,9 +62,10 @@ def furnished(name: str) -> Organisation:
              f"{place} Rua canary-alameda", 1, 30 + place)  # fmt: skip
     said("guest-3", "dietary_restriction", "canary-coeliac", "I am canary-coeliac, so no gluten please.",
          "I am canary-coeliac", 1, 50)  # fmt: skip
-    at = (now - timedelta(days=9)).isoformat()
-    bot.said("mira.sousa", "home_airport", "canary-lisbon", valid_from=at, provenance={"turn_id": "turn-60"})
-    bot.said("mira.sousa", "home_airport", "canary-porto", status=202, valid_from=at, provenance={"turn_id": "turn-61"})
+    said("mira.sousa", "home_airport", "canary-lisbon", "I fly from canary-lisbon, most of the time.",
+         "I fly from canary-lisbon", 9, 60, status=201)  # fmt: skip
+    said("mira.sousa", "home_airport", "canary-porto", "These days I fly from canary-porto. Call +351 912 345 678.",
+         "I fly from canary-porto", 9, 61)  # fmt: skip
     return organisation
 
 
@@ -131,3 +132,138 @@ def test_ten_facts_are_confirmed_by_keyboard_alone(desk: Desk, pictures: Path, a
     with tenant_transaction(Role.STAFF, tenant=acme.id):
         assert Candidate.objects.filter(tenant_id=acme.id, state="accepted").count() == 10
     assert not desk.complaints, desk.complaints
+
+
+def test_nothing_masked_reaches_a_browser_before_its_claim_and_the_rest_stays_masked(
+    browser: Any, site: Site, pictures: Path
+) -> None:
+    organisation = furnished("masked")
+    desk = desk_of(browser, site, organisation.person(MemberRole.REVIEWER))
+    page, sent = desk.page, []
+    page.on("response", lambda answer: sent.append(answer) if "/admin/" in answer.url else None)
+    desk.open("/admin/desk/facts/")
+    for _ in range(12):
+        page.keyboard.press("j")
+        page.wait_for_timeout(60)
+    page.wait_for_selector(".notice")
+    said = [answer.text() for answer in sent] + [page.content(), page.url, page.title()]
+    assert not [(secret, text[:80]) for secret in SECRETS for text in said if secret in text]
+    # The last is restricted: a claim does not show it either.
+    page.keyboard.press("m")
+    page.wait_for_selector("body.claimed")
+    assert page.locator("#pane .badge.restricted").count() == 1
+    said = [answer.text() for answer in sent] + [page.content()]
+    assert not [secret for secret in SECRETS for text in said if secret in text]
+    page.keyboard.press("a")
+    assert "reveal it first" in page.inner_text("#told")
+    page.keyboard.press("v")
+    page.fill("form.act[data-act=reveal] input[name=case]", "CASE-7")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".revealed")
+    assert "canary-coeliac" in page.inner_text("#pane")
+    pictured(desk, pictures, "desk-revealed")
+    page.evaluate("document.querySelectorAll('.clear').length")
+    assert not desk.complaints, desk.complaints
+    page.context.close()
+
+
+def test_two_reviewers_in_two_browsers_decide_nothing_twice_and_lose_nothing(browser: Any, site: Site) -> None:
+    organisation = furnished("two")
+    desks = [desk_of(browser, site, organisation.person(MemberRole.REVIEWER)) for _ in range(2)]
+    for desk in desks:
+        desk.open("/admin/desk/facts/")
+        desk.page.keyboard.press("m")
+        desk.page.wait_for_selector("body.claimed")
+    assert len({desk.page.get_attribute("#pane", "data-item") for desk in desks}) == 2
+    for _ in range(20):
+        for desk in desks:
+            page = desk.page
+            if (
+                page.locator("body.claimed #pane .change").count()
+                and not page.locator("#pane .badge.restricted").count()
+            ):
+                page.keyboard.press("a")
+                page.keyboard.press("Control+Enter")
+        for desk in desks:
+            desk.page.wait_for_load_state("networkidle")
+            desk.page.wait_for_timeout(150)
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        accepted = Candidate.objects.filter(tenant_id=organisation.id, state="accepted")
+        assert accepted.count() == 12
+        assert accepted.values("decided_by").distinct().count() == 2
+        left = Candidate.objects.filter(tenant_id=organisation.id, state="asked").count()
+    assert left == 2
+    for desk in desks:
+        # That an item changed since it was shown is an answer of 409, which the browser notes.
+        assert not [each for each in desk.complaints if "409" not in each], desk.complaints
+        desk.page.context.close()
+
+
+def test_a_conflict_several_at_once_and_the_key_sheet_are_seen_in_light_and_dark_and_on_a_phone(
+    browser: Any, site: Site, pictures: Path
+) -> None:
+    organisation = furnished("seen")
+    desk = desk_of(browser, site, organisation.person(MemberRole.REVIEWER))
+    page = desk.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    desk.open("/admin/desk/conflicts/")
+    page.keyboard.press("m")
+    page.wait_for_selector("body.claimed")
+    assert page.inner_text("#pane del") == "lisbon"
+    pictured(desk, pictures, "desk-conflict")
+    page.keyboard.press("Shift+?")
+    page.wait_for_selector("#sheet[open]")
+    pictured(desk, pictures, "desk-keys")
+    page.keyboard.press("Escape")
+    desk.open("/admin/desk/facts/")
+    page.keyboard.press("j")
+    page.keyboard.press(" ")
+    page.keyboard.press("Shift+J")
+    page.keyboard.press("Shift+J")
+    page.wait_for_selector("#picked")
+    page.keyboard.press("b")
+    page.check("#several input[value=reject]")
+    page.click("#several [data-step=look]")
+    page.wait_for_selector("#several [data-step=do]:not([hidden])")
+    assert "3 will change" in page.inner_text("#several-outcome")
+    pictured(desk, pictures, "desk-several")
+    page.click("#several [data-step=do]")
+    page.wait_for_selector("#several-outcome:has-text('3 done')")
+    page.click("#several [data-close]")
+    # What was open is gone, and the next has come by itself.
+    page.wait_for_selector("body.claimed #pane .change")
+    page.wait_for_load_state("networkidle")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.keyboard.press("a")
+    pictured(desk, pictures, "desk-phone", whole=True)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+    page.click("form.act[data-act=confirm] button[type=submit]")
+    page.wait_for_selector("#told:has-text('Confirmed')")
+    page.wait_for_load_state("networkidle")
+    assert not desk.complaints, desk.complaints
+    page.context.close()
+
+
+def test_with_single_keys_off_no_letter_acts_and_every_button_does(browser: Any, site: Site) -> None:
+    organisation = furnished("off")
+    desk = desk_of(browser, site, organisation.person(MemberRole.REVIEWER))
+    page = desk.page
+    desk.open("/admin/desk/facts/")
+    page.click("#help")
+    page.uncheck("#single")
+    page.wait_for_selector("#told:has-text('Single keys are off')")
+    page.click("#sheet [data-close]")
+    for key in ("m", "j", "a", "d"):
+        page.keyboard.press(key)
+    assert page.locator("body.claimed").count() == 0
+    page.click("[data-do=claim]")
+    page.wait_for_selector("body.claimed")
+    page.click("#acts [data-act=confirm]")
+    page.click("form.act[data-act=confirm] button[type=submit]")
+    page.wait_for_selector("#told:has-text('Confirmed')")
+    page.wait_for_selector("body.claimed #pane .change")
+    page.wait_for_load_state("networkidle")
+    desk.open("/admin/desk/facts/")
+    assert page.get_attribute("body", "data-single") == "off"
+    assert not desk.complaints, desk.complaints
+    page.context.close()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.legible import Piece, changes, compared, pieces
+from memory.legible import Piece, changes, compared, pieces, veiled
 
 
 def shown(found: list[Piece]) -> str:
@@ -104,3 +104,24 @@ def test_changes_of_long_texts_are_found_in_time() -> None:
     told = changes("".join(lines), "".join([*lines[:500], "One more step.\n", *lines[500:]]))
     assert [each.kind for each in told] == ["kept", "new", "kept"]
     assert time.monotonic() - began < 5
+
+
+def test_beside_the_quote_what_names_a_person_is_masked_and_the_quote_is_not() -> None:
+    text = "I am Mira, mira@example.com. Write to mira@example.com or call +44 20 7946 0958."
+    found = veiled(text, "I am Mira, mira@example.com.", names=["Mira"])
+    assert "".join(piece.text for piece in found if piece.quoted) == "I am Mira, mira@example.com."
+    assert [piece.text for piece in found if piece.masked] == ["EMAIL", "PHONE"]
+    assert "7946" not in "".join(piece.text for piece in found)
+
+
+def test_of_a_line_without_end_a_part_is_read_around_the_quote() -> None:
+    text = "x" * 500_000 + "the quote" + "y" * 500_000
+    found = veiled(text, "the quote")
+    assert sum(len(piece.text) for piece in found) < 4_000
+    assert [piece.text for piece in found if piece.quoted] == ["the quote"]
+
+
+def test_what_would_not_show_is_named_beside_a_mask_too() -> None:
+    found = veiled("a\u202eb mira@example.com \u200bc", "")
+    assert [piece.text for piece in found if piece.unseen] == ["U+202E", "U+200B"]
+    assert [piece.text for piece in found if piece.masked] == ["EMAIL"]

@@ -4,16 +4,21 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from django.db import DatabaseError, connection
+from django.test import Client
 
 from memory.models import Candidate
 from retention import matters, requests
+from retention.desk import claims
+from retention.desk.pages import QUEUES
 from retention.models import Claim
 from tenants.actors import MemberRole
 from tenants.isolation import Role, tenant_transaction
 from tenants.models import AuditEvent
+from tests.memory.procedure_doors import Procedures
 from tests.paths.ledger import CANARY, Ledger, at_once, publish
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -348,6 +353,34 @@ def test_a_subjects_request_is_identified_and_closed(tenant: Any) -> None:
     assert desk.claim().get("empty") is True
 
 
+def test_what_has_no_end_is_kept_on_until_its_next_review(tenant: Any, superuser: Any) -> None:
+    publish(tenant, [{"name": "motto", "schema": {"type": "string"}, "basis": "indefinite", "sensitivity": "internal"}])
+    fact = Ledger(tenant.agent()).said("mira", "motto", CANARY)["fact"]["id"]
+    superuser.execute("UPDATE memory_fact SET review_at = clock_timestamp() - interval '1 hour' WHERE id = %s", [fact])
+    desk = Desk(tenant, MemberRole.PRIVACY_OFFICER, queue="disposition")
+    claimed = desk.claim()
+    assert claimed["item"] == fact
+    assert CANARY not in str(claimed)
+    assert desk.decide(claimed, "keep", "still_needed")["told"].startswith("Kept")
+    assert desk.claim().get("empty") is True
+
+
+def test_a_procedure_is_shown_beside_the_active_one_and_approved_by_another(tenant: Any) -> None:
+    made = Procedures(tenant)
+    first = made.propose(f"Ask for the order number first. {CANARY}\u200b")
+    made.decide(first.version)
+    made.activate(first.version)
+    second = made.propose(f"Ask for the invoice number first. {CANARY}")
+    desk = Desk(tenant, MemberRole.APPROVER, queue="procedures")
+    assert CANARY not in desk.get().content.decode()
+    claimed = desk.claim()
+    assert "<del>order</del>" in claimed["pane"]
+    assert "<ins>invoice</ins>" in claimed["pane"]
+    assert "U+200B" in claimed["pane"]
+    assert desk.decide(claimed, "approve", "checked")["told"].startswith("Approved")
+    assert made.state(second.version) == "approved"
+
+
 def test_a_conflict_is_shown_with_both_sides_and_what_each_rests_on(tenant: Any) -> None:
     publish(tenant, ATTRIBUTES)
     ledger, desk = Ledger(tenant.agent()), Desk(tenant, queue="conflicts")
@@ -412,3 +445,71 @@ def test_an_id_is_found_and_words_are_not(tenant: Any) -> None:
     )
     assert desk.get(f"find/?id={CANARY}").status_code == 400
     assert desk.get(f"find/?id={uuid4()}").status_code == 404
+
+
+# who, and from where --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", list(MemberRole))
+def test_each_role_works_its_own_queues_by_the_methods_that_there_are(tenant: Any, role: MemberRole) -> None:
+    (candidate,) = waiting(tenant)
+    client = tenant.person(role).signed_in()
+    for name, queue in QUEUES.items():
+        allowed = role in queue.roles
+        base = f"/admin/desk/{name}/"
+        assert client.get(base).status_code == (200 if allowed else 403), name
+        assert client.post(f"{base}claim/").status_code == (200 if allowed else 403), name
+        for path in ("", "claim/", "rows/", "counts/", "several/", f"{candidate}/", f"{candidate}/decide/"):
+            for method in ("PUT", "PATCH", "DELETE"):
+                assert client.generic(method, base + path).status_code in ((405,) if allowed else (403, 405)), path
+        for path in ("claim/", "several/", f"{candidate}/decide/", f"{candidate}/reveal/", f"{candidate}/release/"):
+            assert client.get(base + path).status_code in ((405,) if allowed else (403, 405)), path
+    assert client.get("/admin/desk/nothing/").status_code == (404 if role in _AT_THE_DESK else 403)
+
+
+_AT_THE_DESK = {MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER, MemberRole.APPROVER}
+
+
+def test_another_tenants_item_looks_like_one_that_is_not_there(tenant: Any, other_tenant: Any) -> None:
+    (foreign,) = waiting(other_tenant)
+    desk = Desk(tenant)
+    for item in (foreign, str(uuid4())):
+        assert desk.claim(item, status=409)["code"] == "already_decided"
+        assert desk.get(f"{item}/").json()["code"] == "already_decided"
+        assert desk.get(f"find/?id={item}").status_code == 404
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        assert not Claim.objects.filter(tenant_id=tenant.id).exists()
+    assert Desk(other_tenant).claim()["item"] == foreign
+
+
+def test_whoever_has_not_signed_in_is_led_to_the_sign_in(tenant: Any) -> None:
+    answer = Client().get("/admin/desk/facts/")
+    assert (answer.status_code, "/admin/login/" in answer["Location"]) == (302, True)
+
+
+def test_raw_sql_of_the_staff_role_takes_nobodys_claim(tenant: Any) -> None:
+    (candidate,) = waiting(tenant)
+    one, other = Desk(tenant).person.actor, Desk(tenant).person.actor
+    with tenant_transaction(Role.STAFF, tenant=tenant.id, clearance=3, actor=one.id):
+        held = claims.take(one, "facts", [UUID(candidate)])
+    assert held is not None
+    for change in (
+        "ended_at = clock_timestamp(), ended_by = 'released'",
+        "digest = NULL",
+        "expires_at = clock_timestamp()",
+    ):
+        with (
+            pytest.raises(DatabaseError, match="ended by whoever holds it"),
+            tenant_transaction(Role.STAFF, tenant=tenant.id, clearance=3, actor=other.id),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(f"UPDATE retention_claim SET {change} WHERE id = %s", [held.id])
+    with (
+        pytest.raises(DatabaseError, match="claim_one_live"),
+        tenant_transaction(Role.STAFF, tenant=tenant.id, clearance=3, actor=other.id),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(
+            "INSERT INTO retention_claim (tenant_id, id, queue, item_id, person_id) VALUES (%s, %s, 'facts', %s, %s)",
+            [tenant.id, uuid4(), candidate, one.id],
+        )

@@ -16,7 +16,7 @@
     const sent = { headers: { "X-CSRFToken": token, Accept: "application/json" }, credentials: "same-origin" };
     if (data !== undefined) { sent.method = "POST"; sent.body = new URLSearchParams(data); }
     let answer;
-    try { answer = await fetch(base + path, sent); } catch { return { problem: words["no-connection"], code: "no_connection" }; }
+    try { answer = await fetch(path.startsWith("/") ? path : base + path, sent); } catch { return { problem: words["no-connection"], code: "no_connection" }; }
     const type = answer.headers.get("Content-Type") ?? "";
     if (!type.startsWith("application/json")) return { problem: answer.redirected ? words["signed-out"] : words["no-connection"], code: "no_answer" };
     return answer.json();
@@ -189,6 +189,9 @@
       place.hidden = false;
       why(found.problem);
       previews.delete(id);
+      // As it is now, under the same claim: the next decision is on that.
+      if (found.code === "changed_since") await claim(id, true);
+      if (["claim_lapsed", "already_decided"].includes(found.code)) { open = null; await claim(); }
       return;
     }
     if (found.stays) { tell(found.told); previews.delete(id); claim(id, true); return; }
@@ -225,7 +228,8 @@
   const sheet = document.getElementById("sheet"), search = document.getElementById("search");
   const typing = (element) => element.closest?.("input:not([type=radio]):not([type=checkbox]), textarea, select, [contenteditable]") != null;
   const subject = () => { if (open?.subject) location.assign(`${desk.dataset.subjects}${open.subject}/change/`); else why("no-item"); };
-  const claimThis = () => { const row = current(); claim(open?.claimed ? undefined : row?.dataset.item); };
+  // What is looked at, or else the next that nobody holds.
+  const claimThis = () => claim(open && !open.claimed ? open.item : undefined);
 
   const single_keys = {
     j: () => step(1), k: () => step(-1), J: () => step(1, true), K: () => step(-1, true),
@@ -281,7 +285,7 @@
   document.getElementById("find").addEventListener("click", () => search.showModal());
   document.getElementById("single").addEventListener("change", async (event) => {
     single = event.target.checked;
-    await fetch(desk.dataset.keys, { method: "POST", headers: { "X-CSRFToken": token }, body: new URLSearchParams({ single: single ? "on" : "off" }) });
+    await ask(desk.dataset.keys, { single: single ? "on" : "off" });
     why(single ? "keys-on" : "keys-off");
   });
   document.getElementById("theme").addEventListener("click", () => {

@@ -1,0 +1,31 @@
+"""How much the desk asks of the database: a bound that does not grow with what waits."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests.retention.test_desk import Desk, waiting
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def counted(call: Any) -> tuple[Any, int]:
+    with CaptureQueriesContext(connection) as sent:
+        answer = call()
+    return answer, len(sent)
+
+
+def test_opening_a_claim_and_a_decision_send_so_many_statements(tenant: Any) -> None:
+    waiting(tenant, 8)
+    desk = Desk(tenant)
+    desk.get()
+    _, opening = counted(desk.get)
+    claimed, claiming = counted(desk.claim)
+    _, looking = counted(lambda: desk.get(f"{claimed['item']}/"))
+    _, deciding = counted(lambda: desk.decide(claimed))
+    assert opening <= 16
+    assert claiming <= 28
+    assert looking <= 17
+    assert deciding <= 34
