@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -13,11 +14,13 @@ from django.utils.html import format_html
 
 from memory.contracts import chosen_id, subject_text
 from memory.contracts import instant as instant_of
+from memory.models import Evidence
 from retention import access, deadlines, erasing, requests
-from retention.models import AccessExport, SubjectRequest
+from retention.models import AccessExport, Erasure, Restriction, Run, SubjectRequest
 from retention.requests import CLOSERS, HANDLERS, Kind
 from tenants.admin import PageAdmin, instant, link_to, one_of, standing, words
-from tenants.errors import Clash, Problem
+from tenants.errors import Clash, Missing, Problem
+from tenants.identity import uuid_or_missing
 
 _TOLD = {
     "subject_request_closed": "It was closed already.",
@@ -29,6 +32,7 @@ _TOLD = {
     "not_about_access": "An export is made for a request of access or portability.",
     "not_about_erasure": "This request is not about erasure.",
     "subject_not_known": "Nothing is kept under the name that was given.",
+    "not_found": "Nothing of that kind has that id.",
     "export_pending": "One is being made already.",
     "export_not_there": "It is not made yet, or it has ended.",
     "erasure_open": "An erasure of this subject is under way already.",
@@ -59,6 +63,8 @@ def badge(request: SubjectRequest, at: datetime) -> tuple[str, str]:
     return left, "warn" if found.days_left < 7 else "ok"
 
 
+#: What a request may have led to elsewhere, by the word under which it is recorded.
+_LED_TO: dict[str, type[Model]] = {"evidence": Evidence, "restriction": Restriction, "erasure": Erasure, "run": Run}
 #: The acts of a page: the door, the word that it takes from the form, and what is said when it was done.
 _ACTS: dict[str, tuple[Callable[..., Any], str, str]] = {
     "identity": (requests.confirm_identity, "method", "It is recorded who asks; the request is in progress."),
@@ -103,6 +109,7 @@ class SubjectRequestAdmin(PageAdmin):
             ),
             path("<path:object_id>/export/", view(self.export_view), name="retention_subjectrequest_export"),
             path("<path:object_id>/erase/", view(self.erase_view), name="retention_subjectrequest_erase"),
+            path("<path:object_id>/led/", view(self.led_view), name="retention_subjectrequest_led"),
             path("<path:object_id>/download/", view(self.download_view), name="retention_subjectrequest_download"),
             *super().get_urls(),
         ]
@@ -191,6 +198,20 @@ class SubjectRequestAdmin(PageAdmin):
             )
             requests.link(actor, asked.id, "erasure", erasure.id)
             return "Another privacy officer decides on the erasure."
+
+        return self._did(request, object_id, act)
+
+    def led_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Record what was done elsewhere for a request: a correction, a restriction, an erasure, by its id."""
+
+        def act(found: SubjectRequest) -> str:
+            kind, target = request.POST.get("kind", ""), uuid_or_missing(request.POST.get("id", "").strip())
+            model = _LED_TO.get(kind)
+            if model is None or not model._default_manager.filter(tenant_id=found.tenant_id, id=target).exists():
+                raise Missing
+            actor = standing(request).actor
+            requests.link(actor, requests.open_for(actor, found.id, HANDLERS).id, kind, target)
+            return "Recorded."
 
         return self._did(request, object_id, act)
 

@@ -141,7 +141,9 @@ def test_for_portability_only_what_the_subject_provided_is_in_it(about: About) -
     assert [each["role"] for each in part["episodes"]] == ["user"]
 
 
-def test_c138_what_may_no_longer_be_shown_is_a_tombstone_and_the_manifest_counts_it(about: About, superuser: Any) -> None:
+def test_c138_what_may_no_longer_be_shown_is_a_tombstone_and_the_manifest_counts_it(
+    about: About, superuser: Any
+) -> None:
     past = "UPDATE memory_payload p SET expires_at = now() - interval '1 second' FROM memory_fact f WHERE p.id = f.payload_id AND f.id = %s"
     city = about.api.send("GET", "/api/v1/facts/?subject=mira&attribute=city").json()["results"][0]
     superuser.execute(past, [city["id"]])

@@ -256,3 +256,15 @@ def test_acts_are_open_to_their_roles_and_to_POST_alone(desk: Desk, role: Member
         if not handles:
             assert client.post(f"{here}{act}/", {}).status_code == 403, act
     assert client.get("/admin/retention/subjectrequest/lodge/").status_code == (200 if handles else 403)
+
+
+def test_what_was_corrected_elsewhere_is_recorded_and_closes_the_request(desk: Desk, agent: Any) -> None:
+    publish(desk.organisation)
+    said = say(agent, "mira", "city", "Porto")
+    request = desk.identified(kind=Kind.RECTIFICATION)
+    here = f"/admin/retention/subjectrequest/{request.id}/"
+    officer = desk.officer.signed_in()
+    for kind, target in (("evidence", uuid4()), ("evidence", "x"), ("odd", said.evidence)):
+        assert officer.post(f"{here}led/", {"kind": kind, "id": str(target)}).status_code == 404
+    assert officer.post(f"{here}led/", {"kind": "evidence", "id": str(said.evidence)}).status_code == 302
+    assert officer.post(f"{here}complete/", {"outcome": "done"}).status_code == 302
