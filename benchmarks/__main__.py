@@ -30,6 +30,7 @@ MEASURES: dict[str, Callable[[Ground, Size], list[Figure]]] = {
     "batches": volume.batches,
     "large": volume.large,
     "redaction": ending.redaction,
+    "erasure": ending.erasure,
     "compaction": ending.compaction,
 }
 

@@ -22,11 +22,13 @@ from django.db import connection  # noqa: E402  after the settings
 from benchmarks.bodies import said, value  # noqa: E402
 from memory import recall, remember  # noqa: E402
 from memory.contracts import EpisodeBody, FactBody, parse  # noqa: E402
+from memory.outbox import Settled  # noqa: E402
 from memory.outcomes import Written  # noqa: E402
+from policies.approvals import Answer  # noqa: E402
 from policies.definitions import load_definitions  # noqa: E402
 from policies.publishing import publish_attributes, publish_policy  # noqa: E402
 from policies.rules import STARTER, load_policy  # noqa: E402
-from retention import compaction, redaction  # noqa: E402
+from retention import compaction, erasing, redaction  # noqa: E402
 from tenants.actors import Actor, ActorKind, MemberRole, Scope  # noqa: E402
 from tenants.isolation import Role, tenant_transaction  # noqa: E402
 from tenants.models import PLATFORM  # noqa: E402
@@ -222,6 +224,48 @@ class Doors:
         assert done.applied
         return took
 
+    def erasable(self, number: int, subject: str) -> None:
+        """Say one thing by each of twenty attributes, and send one episode, of a subject."""
+        with tenant_transaction(Role.WRITER, tenant=self.actor.tenant, clearance=3, actor=self.actor.id):
+            sent = {"kind": "message", "role": "user", "content": "the first of many", "session_id": "s", "turn_id": "first",
+                    "subject": subject, "occurred_at": _START.isoformat(), "extract": "no"}  # fmt: skip
+            kept: Any = remember.episode(self.actor, parse(EpisodeBody, sent))
+        assert hasattr(kept, "id"), kept
+        self._write([said(subject, f"attribute_{each}", value(each)) for each in range(20)], batch=True)
+
+    def erase(self, subject: str) -> dict[str, Any]:
+        """Ask for the erasure of a subject, approve it as another, carry it out; return how long each took (seconds)."""
+        tenant, took = self.actor.tenant, {}
+        first, second = self._people(subject, MemberRole.PRIVACY_OFFICER, MemberRole.PRIVACY_OFFICER)
+        began = perf_counter()
+        with tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=first.id):
+            about = erasing.subject_of(tenant, subject)
+            asked = erasing.ask(first, about, reason="subject_request", now=datetime.now(UTC))
+        took["ask"] = perf_counter() - began
+        began = perf_counter()
+        with tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=second.id):
+            shown = asked.digest
+            erasing.decide(second, asked.id, Answer.APPROVE, shown=shown, reason="checked", now=datetime.now(UTC))
+        took["approve"] = perf_counter() - began
+        began = perf_counter()
+        while erasing.go_on(tenant, asked.id, seconds=3_600) is not Settled.DONE:
+            pass
+        took["erase"] = perf_counter() - began
+        with tenant_transaction(Role.WORKER, tenant=tenant):
+            found, left = erasing.find(tenant, asked.id), erasing.left(tenant, about)
+        return {**took, "state": found.state, "left": sum(left.values())}
+
+    def _people(self, name: str, *roles: MemberRole) -> list[Actor]:
+        tenant = self.actor.tenant
+        with tenant_transaction(Role.FRONT, tenant=tenant):
+            people = [
+                create_member(
+                    tenant, f"{place}-{name}", role, password=f"bench {name}", by=OPERATOR, now=datetime.now(UTC)
+                )
+                for place, role in enumerate(roles)
+            ]
+        return [Actor(kind=ActorKind.PERSON, id=each.membership.user_id, tenant=tenant, clearance=3) for each in people]
+
 
 def statements(job: Callable[[int], None], numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Run a job and return of each of its statements how often it runs in one, and how long that takes (seconds, median).
@@ -289,6 +333,9 @@ def main() -> None:
         elif name == "redact":
             assert doors is not None
             answer = doors.redact(UUID(asked["fact"]))
+        elif name == "erase":
+            assert doors is not None
+            answer = doors.erase(asked["subject"])
         elif name == "statements":
             answer = statements(getattr(doors, asked["of"]), numbers)
         else:

@@ -122,5 +122,57 @@ def redaction(ground: Ground, size: Size) -> list[Figure]:
     ]
 
 
+# Facts and episodes like those that the door wrote, in the same keys, each a chain of its own. What they say is no matter.
+_MUCH = """
+UPDATE memory_payload p SET clear = 'the first of many', sealed = NULL, key_id = NULL, sensitivity = 1
+  FROM memory_episode e WHERE e.subject_id = %(subject)s AND p.id = e.payload_id;
+CREATE TEMP TABLE probe AS SELECT row_number() OVER (ORDER BY f.id) - 1 AS place, f.id AS fact, f.payload_id AS payload, e.id AS evidence,
+    b.id AS belief, s.id AS entry
+  FROM memory_fact f JOIN memory_evidence e ON e.fact_id = f.id JOIN memory_belief b ON b.fact_id = f.id
+  LEFT JOIN memory_searchentry s ON s.payload_id = f.payload_id WHERE f.subject_id = %(subject)s;
+CREATE TEMP TABLE more AS SELECT g, p.*, gen_random_uuid() AS a, gen_random_uuid() AS b, gen_random_uuid() AS c, gen_random_uuid() AS d,
+    nextval('memory_chain_no') AS chain
+  FROM generate_series(1, %(facts)s) g JOIN probe p ON p.place = g %% (SELECT count(*) FROM probe);
+INSERT INTO memory_payload SELECT (jsonb_populate_record(x, jsonb_build_object('id', m.b))).* FROM more m JOIN memory_payload x ON x.id = m.payload;
+INSERT INTO memory_fact SELECT (jsonb_populate_record(x, jsonb_build_object('id', m.a, 'payload_id', m.b, 'chain_no', m.chain,
+    'value_digest', '\\x' || md5(g::text) || md5(g::text)))).* FROM more m JOIN memory_fact x ON x.id = m.fact;
+INSERT INTO memory_evidence SELECT (jsonb_populate_record(x, jsonb_build_object('id', m.c, 'fact_id', m.a, 'act_no', m.g + 10))).*
+  FROM more m JOIN memory_evidence x ON x.id = m.evidence;
+INSERT INTO memory_belief SELECT (jsonb_populate_record(x, jsonb_build_object('id', m.d, 'fact_id', m.a, 'evidence_id', m.c,
+    'chain_no', m.chain))).* FROM more m JOIN memory_belief x ON x.id = m.belief;
+INSERT INTO memory_searchentry SELECT (jsonb_populate_record(x, jsonb_build_object('id', gen_random_uuid(), 'payload_id', m.b,
+    'target_id', m.a))).* FROM more m JOIN memory_searchentry x ON x.id = m.entry;
+CREATE TEMP TABLE said AS SELECT g, e.id AS episode, e.payload_id AS payload, gen_random_uuid() AS a, gen_random_uuid() AS b
+  FROM generate_series(1, %(episodes)s) g, memory_episode e WHERE e.subject_id = %(subject)s;
+INSERT INTO memory_payload SELECT (jsonb_populate_record(x, jsonb_build_object('id', m.b, 'clear', 'something was said: ' || m.g))).*
+  FROM said m JOIN memory_payload x ON x.id = m.payload;
+INSERT INTO memory_episode SELECT (jsonb_populate_record(x, jsonb_build_object('id', m.a, 'payload_id', m.b, 'turn_id', 't' || m.g))).*
+  FROM said m JOIN memory_episode x ON x.id = m.episode;
+INSERT INTO memory_searchentry SELECT (jsonb_populate_record(x, jsonb_build_object('id', gen_random_uuid(), 'payload_id', m.b,
+    'target_id', m.a))).* FROM said m JOIN memory_searchentry x ON x.payload_id = m.payload;
+DROP TABLE probe; DROP TABLE more; DROP TABLE said
+"""
+
+
+def erasure(ground: Ground, size: Size) -> list[Figure]:
+    """Erase a subject of whom much is known, as two people decide it: carried out, verified by search, certified."""
+    with ground.doors() as doors, ground.superuser() as session:
+        doors.do("erasable", [0], subject="much-is-known")
+        found = session.execute("SELECT subject_id FROM memory_episode ORDER BY id DESC LIMIT 1").fetchone()
+        assert found is not None
+        session.execute("SET session_replication_role = replica")
+        for statement in _MUCH.split(";\n"):
+            session.execute(statement, {"subject": found[0], "facts": size.known, "episodes": size.said})
+        ground.settle()
+        took = doors.do("erase", subject="much-is-known")
+    assert (took["state"], took["left"]) == ("done", 0), took
+    of = f"a subject with {size.known:,} facts and {size.said:,} episodes"
+    return [
+        Figure(f"{of} erased, verified and certified", took["erase"], "s", target=Target(at_most=180)),
+        Figure("the same: counted for its preview, and asked", took["ask"], "s"),
+        Figure("the same: approved, no name resolves any more", took["approve"], "s"),
+    ]
+
+
 def _p99(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=100)[98] * 1e3

@@ -20,7 +20,12 @@ class Size:
     few: int
     #: Facts that compaction finds overdue.
     overdue: int
+    #: Facts and episodes of the subject that is erased.
+    known: int
+    said: int
 
 
-FULL = Size(rounds=15, calls=100, requests=1_500, many=1_000_000, few=10_000, overdue=1_000_000)
-QUICK = Size(rounds=3, calls=30, requests=200, many=20_000, few=2_000, overdue=20_000)
+FULL = Size(
+    rounds=15, calls=100, requests=1_500, many=1_000_000, few=10_000, overdue=1_000_000, known=100_000, said=10_000
+)
+QUICK = Size(rounds=3, calls=30, requests=200, many=20_000, few=2_000, overdue=20_000, known=5_000, said=500)
