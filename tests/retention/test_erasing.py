@@ -382,3 +382,37 @@ def test_a_subject_that_a_backup_brought_back_is_erased_again(office: Office) ->
     assert office.left(subject) == {"episodes": 1}
     with tenant_transaction(Role.WORKER, tenant=office.doors.id):
         assert erasing.erase_again(actor, uuid4(), uuid4(), now=now()) is None
+
+
+# what users of such systems reported ------------------------------------------------------------------------------------
+
+
+def test_c002_however_much_is_known_zero_rows_remain_and_the_count_is_what_was_removed(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FACTS", "EPISODES", "RECEIPTS", "CANDIDATES", "ROWS"):
+        monkeypatch.setattr(erasing, name, 2)
+    doors = office.doors
+    for number in range(7):
+        doors.say("city", f"place {number}", number)
+        doors.say("tags", f"tag {number}", number)
+        doors.episode(f"turn {number}", subject="mira", turn_id=f"e-{number}", extract="no")
+    subject = office.subject()
+    erasure = office.erased()
+    assert (erasure.state, office.left(subject)) == ("done", {})
+    removed = office.certificate(erasure)["removed"]
+    assert (removed["facts"], removed["rows_facts"], removed["texts"], removed["rows_episodes"]) == (14, 14, 7, 7)
+
+
+def test_c013_c024_it_is_gone_from_every_connection_and_no_history_or_audit_holds_a_value(
+    office: Office, superuser: Any
+) -> None:
+    doors = office.doors
+    doors.say("city", "Lisboa-zebra", 1)
+    assert doors.value("city", 1.5) == "Lisboa-zebra"
+    office.erased()
+    assert doors.value("city", 1.5) is None
+    kept = superuser.execute(
+        "SELECT count(*) FROM tenants_auditevent e WHERE strpos(e::text, 'zebra') > 0 OR strpos(e::text, 'mira') > 0"
+    ).fetchone()
+    assert kept == (0,)
