@@ -44,7 +44,7 @@ def doors(database: Any) -> Doors:
 def written(doors: Doors, *, consented: bool = False) -> None:
     """Write the word through every entrance, about one subject."""
     more: dict[str, Any] = CONSENT if consented else {}
-    of_episode = {"consent_ref": "c-118", "retention": {"basis": "consent"}} if consented else {}
+    of_episode: dict[str, Any] = {"consent_ref": "c-118", "retention": {"basis": "consent"}} if consented else {}
     doors.name(SUBJECT, f"alias {WORD}")
     if consented:
         doors.grant("c-118", SUBJECT)
@@ -114,7 +114,8 @@ def answers(doors: Doors) -> str:
     """All that an agent of the highest clearance is answered about the subject and what it knew."""
     found: list[Any] = []
     with tenant_transaction(Role.AGENT, tenant=doors.id, clearance=3, actor=doors.agent.id):
-        for when in ({}, {"valid_at": day(2)}, {"known_at": day(60)}, {"valid_at": day(2), "known_at": day(60)}):
+        moments: list[dict[str, Any]] = [{}, {"valid_at": day(2)}, {"known_at": day(60)}]
+        for when in (*moments, {"valid_at": day(2), "known_at": day(60)}):
             page = recall.profile(doors.agent, SUBJECT, **when)
             found += [page.results, page.withheld]
             found.append(recall.facts(doors.agent, subject=SUBJECT, attribute="city", **when).results)
