@@ -358,6 +358,8 @@ def promote_a_procedure(world: World) -> None:
             actor, fourth, Answer.RETURN, shown=bytes(ProcedureVersion.objects.get(id=fourth).digest), reason="other",
             now=datetime.now(UTC)
         )  # fmt: skip
+    # The time that was set has come to nothing: what would have looked is not due yet.
+    world.settle()
 
 
 def write_and_read(world: World) -> None:
@@ -1500,10 +1502,18 @@ def hide_rows(world: World) -> None:
             more["consent"] = {"consent_id": str(withdrawn[0])}
         if table == "memory_fact":
             more["ended"] = {"ended_at": past, "ended_by": "erased"}
+        plain: dict[str, Any] = {}
         if table == "memory_payload":
+            plain = {"purpose": "value"}
             more["redacted"] = {"redaction_state": "applied"}
-        world.shown[table] = _laid(world, table, {})
-        world.hidden[table] = {reason: _laid(world, table, change) for reason, change in {**reasons, **more}.items()}
+            key = session.execute("SELECT id FROM tenants_subjectkey WHERE tenant_id = %s LIMIT 1", [tenant]).fetchone()
+            assert key is not None
+            # The text of a procedure that no version names: of one that is not active an agent sees as much.
+            more["unapproved"] = {"purpose": "procedure", "clear": None, "sealed": "\\x00", "key_id": str(key[0])}
+        world.shown[table] = _laid(world, table, plain)
+        world.hidden[table] = {
+            reason: _laid(world, table, {**plain, **change}) for reason, change in {**reasons, **more}.items()
+        }
 
 
 _AS_SHOWN = {
