@@ -1307,6 +1307,14 @@ def work_at_the_desk(world: World) -> None:
         item = CONFLICTS.item(one, [MemberRole.REVIEWER], first)
         assert item is not None
         assert item.facts["derived"] >= 0
+        # Members see which derived texts there are, and what they rest on; never a word of them.
+        for table in ("memory_derived", "memory_derivedsource"):
+            seen = fetch(f"SELECT count(*) FROM {table}", [])[0][0]
+            there = world.superuser.execute(
+                sql.SQL("SELECT count(*) FROM {} WHERE tenant_id = %s").format(sql.Identifier(table)), [world.tenant]
+            ).fetchone()
+            assert there is not None
+            assert seen == there[0], table
 
 
 def _asked_about(world: World) -> UUID:
