@@ -503,6 +503,7 @@ _LOOSE = """
 SELECT p.id FROM memory_payload p WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[]) AND p.ended_at IS NOT NULL
   AND NOT EXISTS (SELECT FROM memory_evidence e WHERE e.tenant_id = p.tenant_id AND e.quote_id = p.id)
   AND NOT EXISTS (SELECT FROM memory_candidatesaying s WHERE s.tenant_id = p.tenant_id AND s.quote_id = p.id)
+  AND NOT EXISTS (SELECT FROM memory_candidate c WHERE c.tenant_id = p.tenant_id AND c.payload_id = p.id)
 """
 
 
@@ -517,8 +518,8 @@ def remove_candidates(tenant: UUID, candidates: Sequence[UUID], held: Held) -> R
     keys = {row[0] for row in rows.fetch(_KEYS_OF_CANDIDATES, [tenant, gone])}
     sayings = rows.fetch(_DELETE_SAYINGS, [tenant, gone])
     count = rows.count(_DELETE_CANDIDATES, [tenant, gone])
-    loose = [row[0] for row in rows.fetch(_LOOSE, [tenant, [quote for _, quote in sayings if quote is not None]])]
-    payloads = [*(row[1] for row in found if row[1] is not None), *loose]
+    emptied = [*(row[1] for row in found if row[1] is not None), *(quote for _, quote in sayings if quote is not None)]
+    payloads = [row[0] for row in rows.fetch(_LOOSE, [tenant, emptied])]
     counts = {
         "candidates": count,
         "sayings": len(sayings),
@@ -656,6 +657,6 @@ def overwrite_data_key(tenant: UUID, subject: UUID) -> int:
     return rows.count(_OVERWRITE_KEY, [token_bytes(60), tenant, subject])
 
 
-def remove_subject(tenant: UUID, subject: UUID) -> Removed:
-    """Remove the row of an erased subject and its data key, where nothing points at it any more."""
-    return remove_subjects(tenant, [subject], lambda kind, ids: ())
+def remove_subject(tenant: UUID, subject: UUID, held: Held) -> Removed:
+    """Remove the row of an erased subject and its data key, where nothing points at it any more, and `held` lets it go."""
+    return remove_subjects(tenant, [subject], held)

@@ -170,7 +170,7 @@ class _Chunk:
         found: set[UUID] = set(holds.held(self.tenant, kind, ids))
         if kind == "subject" and ids:
             # Scopes of holds that were released name them still.
-            found |= {row[0] for row in rows.fetch(_NAMED_BY_SCOPES, [self.tenant, list(ids)])}
+            found |= holds.named_by_scopes(self.tenant, ids)
         return found
 
     def ended(self, kind: str, done: Erased, cause: str) -> None:
@@ -188,9 +188,6 @@ class _Chunk:
         self.subjects |= set(done.subjects)
 
 
-_NAMED_BY_SCOPES = """
-SELECT s.subject_id FROM retention_holdscope s WHERE s.tenant_id = %s::uuid AND s.subject_id = ANY (%s::uuid[])
-"""
 # A plan that was made while a table was small must not scan it once it is not. To plan anew each time would be the other
 # way: but what foreign keys ask for each row that goes would be planned anew as well, and take most of the time.
 _PLANS = """

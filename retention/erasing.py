@@ -781,7 +781,7 @@ def _key(at: _Work, after: str | None) -> _Came:
     if not rows.fetch(_SUBJECT, [at.tenant, at.subject]):
         return _Came(None, {"data_keys": 1})
     overwritten = removal.overwrite_data_key(at.tenant, at.subject)
-    removal.remove_subject(at.tenant, at.subject)
+    removal.remove_subject(at.tenant, at.subject, lambda kind, ids: holds.named_by_scopes(at.tenant, ids))
     return _Came(None, {"data_keys": overwritten} if overwritten else {})
 
 

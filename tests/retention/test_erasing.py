@@ -416,3 +416,21 @@ def test_c013_c024_it_is_gone_from_every_connection_and_no_history_or_audit_hold
         "SELECT count(*) FROM tenants_auditevent e WHERE strpos(e::text, 'zebra') > 0 OR strpos(e::text, 'mira') > 0"
     ).fetchone()
     assert kept == (0,)
+
+
+def test_a_subject_that_a_released_hold_named_is_erased_and_its_empty_row_stays(office: Office) -> None:
+    furnish(office)
+    subject = office.subject()
+    with tenant_transaction(Role.STAFF, tenant=office.doors.id, actor=office.first.id):
+        matter, _ = matters.open_matter(office.first, "2026/118", "litigation", now=now())
+        hold = matters.place(office.first, matter.id, [Target(subject_id=subject)], now=now())
+    with tenant_transaction(Role.STAFF, tenant=office.doors.id, actor=office.first.id):
+        asked = matters.ask_release(office.first, hold.id, reason="other", now=now())
+    with tenant_transaction(Role.STAFF, tenant=office.doors.id, actor=office.second.id):
+        matters.decide_release(
+            office.second, asked.id, Answer.APPROVE, shown=bytes(asked.digest), reason="checked", now=now()
+        )
+    erasure = office.erased()
+    assert erasure.state == "done"
+    # Only what another's evidence cites is left, and it is empty.
+    assert office.left(subject) == {"episodes": 1}
