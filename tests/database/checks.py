@@ -8,7 +8,7 @@ and every grant that is missing, and every policy that lets through too much.
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -62,11 +62,13 @@ from retention import (
     keeping,
     matters,
     notices,
+    overview,
     redaction,
     requests,
     restricting,
     rotation,
     runs,
+    tally,
 )
 from retention.desk import claims, reveals
 from retention.desk.candidates import CONFLICTS
@@ -77,7 +79,7 @@ from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.authentication import authenticate
 from tenants.errors import Unauthenticated
 from tenants.examination import missing_migrations
-from tenants.isolation import Role, tenant_transaction
+from tenants.isolation import Role, Rollback, tenant_transaction
 from tenants.models import PLATFORM, User
 from tenants.registry import (
     OPERATOR,
@@ -836,7 +838,15 @@ def end_and_certify(world: World) -> None:
 
 
 def compact_what_is_over(world: World) -> None:
-    """What outlived its time leaves no row but the name of a subject that a hold named once."""
+    """What outlived its time leaves no row."""
+    # In a tenant of its own each time: what is hidden in this one is to stay, and a run that was cut off is another's.
+    apart = new_organisation()
+    with tenant_transaction(Role.STAFF, tenant=apart.id):
+        operator = Actor(kind=ActorKind.OPERATOR, id=OPERATOR.id, tenant=apart.id)
+        publish_attributes(operator, load_definitions(ATTRIBUTES), now=datetime.now(UTC))
+    world = World(
+        apart, world.there, apart.agent("a"), world.stranger, apart.person(MemberRole.AUDITOR), world.superuser
+    )
     subject = named()
     sent = {"kind": "message", "role": "user", "content": "the deadline is 2026-07-15", "session_id": "s1", "extract": "later",
             "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
@@ -846,10 +856,6 @@ def compact_what_is_over(world: World) -> None:
     outbox.drain(seconds=20)
     about = world.superuser.execute("SELECT subject_id FROM memory_fact WHERE id = %s", [said.fact]).fetchone()
     assert about is not None
-    world.age(
-        "INSERT INTO retention_holdscope (tenant_id, id, hold_id, subject_id) SELECT h.tenant_id, gen_random_uuid(), h.id, %s"
-        " FROM retention_hold h WHERE h.tenant_id = %s AND h.state = 'released' LIMIT 1", about[0], world.tenant
-    )  # fmt: skip
     past = "expires_at = now() - interval '1 hour'"
     world.age(f"UPDATE memory_episode SET {past} WHERE subject_id = %s", about[0])
     world.age(f"UPDATE memory_fact SET {past} WHERE subject_id = %s", about[0])
@@ -926,6 +932,14 @@ def try_again_later(world: World) -> None:
     )
     assert outbox.forget_done(world.tenant) > 0
     drain(world)
+
+
+def count_acts(world: World) -> None:
+    """What the chain has gained is counted by day."""
+    while tally.count(world.tenant):
+        pass
+    with tenant_transaction(Role.STAFF, tenant=world.tenant):
+        overview.overview(world.tenant, now=datetime.now(UTC), lists=frozenset())
 
 
 def seal_receipts(world: World) -> None:
@@ -1196,11 +1210,24 @@ def erase_and_tell(world: World) -> None:
         erasing.withdraw(who, asked.id, now=now)
 
 
+def _is_barred_by_a_hold(transaction: AbstractContextManager[Any], statement: str, record: UUID) -> bool:
+    """Whether a hold refuses a statement; what it lets through is undone."""
+    try:
+        with transaction:
+            rows.fetch(statement, [record])
+            raise Rollback
+    except DatabaseError as error:
+        return "legal hold" in str(error)
+    return False
+
+
 def hold_and_release(world: World) -> None:
     """A hold is placed on each kind of target, stops an ending, is counted, and is released by two persons."""
     first, second = (world.here.person(MemberRole.PRIVACY_OFFICER) for _ in range(2))
     subject = named()
-    sent = {"kind": "message", "role": "user", "content": f"the deadline is 2026-07-15 ({subject})", "session_id": "s1",
+    # One of its own: where the act is cut off its hold stays, and is not to cover what other acts do.
+    session = f"session-{uuid4().hex}"
+    sent = {"kind": "message", "role": "user", "content": f"the deadline is 2026-07-15 ({subject})", "session_id": session,
             "turn_id": uuid4().hex, "subject": subject, "occurred_at": "2026-01-05T09:00:00Z"}  # fmt: skip
     with writing(world) as actor:
         kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
@@ -1226,7 +1253,7 @@ def hold_and_release(world: World) -> None:
     placed = []
     for target in (
         *(matters.Target(record_kind=kind, record_id=record) for kind, record in targets.items()),
-        matters.Target(subject_id=of_episode[0], session_id="s1"),
+        matters.Target(subject_id=of_episode[0], session_id=session),
     ):
         with acting(first) as who:
             assert max(matters.covered(world.tenant, [target]).values()) > 0
@@ -1245,7 +1272,7 @@ def hold_and_release(world: World) -> None:
         assert holds.held(world.tenant, "fact", [said.fact])
     # The session stands with the saying that the candidate was proposed by.
     with acting(first) as who:
-        placed.append(matters.place(who, matter.id, [matters.Target(session_id="s1")], now=datetime.now(UTC)).id)
+        placed.append(matters.place(who, matter.id, [matters.Target(session_id=session)], now=datetime.now(UTC)).id)
     with writing(world):
         holds.share(world.tenant)
         assert placed[-1] in holds.held(world.tenant, "candidate", [proposed.candidate])[proposed.candidate]
@@ -1255,13 +1282,9 @@ def hold_and_release(world: World) -> None:
         (wipe.format("payload_id", "fact", "id = %s"), said.fact),
         (wipe.format("payload_id", "subjectidentifier", "subject_id = %s AND NOT is_key"), of_episode[0]),
     ):
-        with pytest.raises(DatabaseError, match="legal hold"), writing(world):
-            rows.fetch(unasked, [record])
-    with pytest.raises(DatabaseError, match="legal hold"), working(world):
-        rows.fetch(
-            "UPDATE tenants_subjectkey SET wrapped = '\\x00' WHERE id = (SELECT key_id FROM memory_subject WHERE id = %s) RETURNING id",
-            [of_episode[0]],
-        )
+        assert _is_barred_by_a_hold(writing(world), unasked, record)
+    wrapped = "UPDATE tenants_subjectkey SET wrapped = '\\x00' WHERE id = (SELECT key_id FROM memory_subject WHERE id = %s) RETURNING id"
+    assert _is_barred_by_a_hold(working(world), wrapped, of_episode[0])
     for hold in placed:
         with acting(first) as who:
             question = matters.ask_release(who, hold, reason="other", now=datetime.now(UTC))
@@ -1365,7 +1388,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, keep_for_another_time, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, erase_and_tell, hold_and_release, restrict_and_lift, redact_and_refuse,
         promote_a_procedure,
-        meet_what_expired, end_and_certify, compact_what_is_over, try_again_later, seal_receipts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
+        meet_what_expired, end_and_certify, compact_what_is_over, try_again_later, seal_receipts, count_acts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
         ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip
@@ -1438,6 +1461,10 @@ def attempt(
         return error.sqlstate or "?", error.diag.message_primary
 
 
+#: Tables whose trigger looks for the subject among the tenant's own before a policy is asked, and finds none.
+BARRED = frozenset({"retention_erasure", "retention_subjectrequest"})
+
+
 def leak(world: World, table: str, role: str) -> str:
     """Try, as `role` in `here`, to read, change, remove and place rows of `there`; return what came through, or nothing.
 
@@ -1485,7 +1512,8 @@ def leak(world: World, table: str, role: str) -> str:
                 ),
                 [Jsonb(fresh)],
             )
-            if (state, "row-level security" in str(found)) != ("42501", True):
+            barred = state == "23001" and table in BARRED
+            if (state, "row-level security" in str(found)) != ("42501", True) and not barred:
                 return f"{role} places a foreign row into {table} ({state})"
     return ""
 

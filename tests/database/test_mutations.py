@@ -11,11 +11,13 @@ from psycopg import sql
 
 from tests.database.checks import (
     ACTS,
+    BARRED,
     GOVERNED,
     TENANT_COLUMN,
     World,
     exposure,
     finished_work_shows,
+    hide_rows,
     leak,
     new_world,
     statements_of,
@@ -172,7 +174,7 @@ def test_each_policy_that_is_made_lax_turns_a_check_red(world: World, owner_sess
             with changed(owner_session, policy.with_using("true"), policy.with_using(policy.using)):
                 if not noticed(world, policy, bound):
                     unnoticed.append(f"{policy.name} on {policy.table} USING (true)")
-        if policy.check and policy.check != "true" and can_place(world, policy, bound):
+        if policy.check and policy.check != "true" and policy.table not in BARRED and can_place(world, policy, bound):
             with changed(owner_session, policy.with_check("true"), policy.with_check(policy.check)):
                 if not any(leak(world, policy.table, role) for role in bound):
                     unnoticed.append(f"{policy.name} on {policy.table} WITH CHECK (true)")
@@ -221,6 +223,8 @@ def can_place(world: World, policy: Policy, bound: list[str]) -> bool:
 def test_each_condition_under_which_an_agent_reads_is_needed(
     world: World, owner_session: psycopg.Connection[Any], table: str
 ) -> None:
+    # What is overdue may have been compacted since.
+    hide_rows(world)
     policy = next(each for each in policies(world.superuser) if (each.table, each.name) == (table, "agent_reads"))
     assert policy.using is not None
     parts = conjuncts(policy.using)

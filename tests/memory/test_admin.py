@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from memory import endings, suppression
-from memory.models import Candidate, Fact, OutboxEntry
+from memory.models import Candidate, Fact, OutboxEntry, Subject
 from memory.rows import execute
 from retention import certificates, holds, keeping, requests, restricting, runs
 from tenants.actors import MemberRole
@@ -251,7 +251,9 @@ def test_a_list_goes_on_by_id_and_shows_every_row_once(tenant: Any, monkeypatch:
         rows += list(dict.fromkeys(re.findall(r"/admin/memory/subject/([0-9a-f-]{36})/change/", page)))
         older = re.search(r'href="(\?before=[0-9a-f-]{36})" rel="next"', page)
         path = f"/admin/memory/subject/{older[1]}" if older else ""
-    assert len(rows) == len(set(rows)) == 3
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        known = Subject.objects.filter(tenant_id=tenant.id).count()
+    assert len(rows) == len(set(rows)) == known >= 3
     assert rows == sorted(rows, reverse=True)
 
 
@@ -261,7 +263,8 @@ def test_every_model_of_memory_in_the_admin_is_read_only_metadata() -> None:
         for model, found in admin.site._registry.items()
         if model._meta.app_label in ("memory", "policies", "retention")
     ]
-    assert len(ours) == len(MODELS)
+    # Proposals of redaction are for those alone who propose, apply or audit: their own tests walk them.
+    assert len(ours) == len((*MODELS, "retention/redactionrequest"))
     for found in ours:
         assert isinstance(found, MetadataAdmin)
         assert not found.search_fields
