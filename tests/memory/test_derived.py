@@ -292,7 +292,7 @@ def test_c010_a_text_falls_with_the_content_of_any_source(doors: Doors, superuse
     doors.say("plan", "gold", 1)
     built(doors)
     superuser.execute(
-        "UPDATE memory_payload p SET sealed = NULL, clear = NULL, redaction_state = 'applied' FROM memory_fact f"
+        "UPDATE memory_payload p SET sealed = NULL, clear = NULL, redaction_state = 'applied', ended_at = now() FROM memory_fact f"
         " WHERE f.id = %s AND p.id = f.payload_id",
         [fact],
     )

@@ -120,14 +120,16 @@ CHANGES: dict[str, Change] = {
     "a fact redacted": by_sql("UPDATE memory_fact SET redaction_state = 'required' WHERE id = %(fact)s"),
     "a fact restricted": by_sql("UPDATE memory_fact SET restricted = true WHERE id = %(fact)s"),
     "a value's content ended": by_sql(
-        "UPDATE memory_payload p SET sealed = NULL, redaction_state = 'applied' FROM memory_fact f"
+        "UPDATE memory_payload p SET sealed = NULL, redaction_state = 'applied', ended_at = now() FROM memory_fact f"
         " WHERE f.id = %(fact)s AND p.id = f.payload_id"
     ),
     "a quote expired": by_sql(
         f"UPDATE memory_payload SET expires_at = {PAST} WHERE tenant_id = %(tenant)s AND purpose = 'quote'"
     ),
     "an episode expired": by_sql("UPDATE " + OF_EPISODE.format(f"expires_at = {PAST}")),
-    "an episode redacted": by_sql("UPDATE " + OF_EPISODE.format("sealed = NULL, redaction_state = 'applied'")),
+    "an episode redacted": by_sql(
+        "UPDATE " + OF_EPISODE.format("sealed = NULL, redaction_state = 'applied', ended_at = now()")
+    ),
     "an episode raised": by_sql("UPDATE memory_episode SET quarantined = true WHERE tenant_id = %(tenant)s"),
     "the subject restricted": by_sql("UPDATE memory_subject SET restricted = true WHERE tenant_id = %(tenant)s"),
 }
