@@ -23,6 +23,7 @@ SEEN_BY: dict[str, set[MemberRole]] = {
     "tenants/membership": KEEPERS,
     "tenants/auditevent": {*KEEPERS, MemberRole.PRIVACY_OFFICER},
     "tenants/user": set(),
+    "retention/redactionrequest": {MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER, MemberRole.AUDITOR},
 }
 LISTS = (*MODELS, *SEEN_BY)
 METHODS = ("POST", "PUT", "PATCH", "DELETE")
