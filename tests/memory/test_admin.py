@@ -88,6 +88,14 @@ def fill(organisation: Any, number: int = 1) -> Ledger:
             keeping.note(ledger.agent.actor, uuid4(), "shortened", reason="other", now=datetime.now(UTC))
         ask_for_an_erasure(organisation, ledger)
         refuse_an_ending(organisation, ledger, kept.json()["id"])
+        other = ledger.post(
+            "/episodes/",
+            {"kind": "message", "role": "user", "session_id": "s1", "turn_id": f"r{each}", "subject": name,
+             "content": f"About {CANARY} again.", "occurred_at": "2026-06-01T09:00:00Z"},
+        )  # fmt: skip
+        picks = [{"kind": "episode", "id": other.json()["id"]}]
+        hidden = ledger.post("/redactions/", {"items": picks, "reason": "not_to_be_kept"})
+        assert hidden.status_code == 201, hidden.content
     with tenant_transaction(Role.WORKER, tenant=organisation.id):
         job, now = endings.worker(organisation.id), datetime.now(UTC)
         run, _ = runs.begin(job, "verification", target_kind="tenant", target_id=organisation.id, now=now)
