@@ -4,12 +4,11 @@ import json
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base import MemoryView
 from retention import certificates
+from retention.api.base import Governing
 from retention.api.ending_schema import (
     CertificateAnswer,
     CertificatesPage,
@@ -23,22 +22,17 @@ from tenants.actors import Scope
 from tenants.api.describe import ID, described
 from tenants.errors import Missing
 from tenants.identity import uuid_or_missing
+from tenants.isolation import Role
 
 
-class _OfEndings(MemoryView):
-    """An endpoint for a key with the scope `admin`."""
+class _Looking(Governing):
+    """Only looked at, so as the role that looks; no row of these holds content."""
 
     scope = {"GET": Scope.ADMIN}
-
-    def page(self, found: QuerySet[Any], cursor: str | None, limit: int) -> tuple[list[Any], str | None]:
-        """Return one page of rows, newest first, and where the next begins."""
-        if cursor is not None:
-            found = found.filter(id__lt=uuid_or_missing(cursor))
-        shown = list(found.filter(tenant_id=self.actor.tenant).order_by("-id")[: limit + 1])
-        return shown[:limit], shown[limit - 1].id.hex if len(shown) > limit else None
+    role = {"GET": Role.AGENT}
 
 
-class Runs(_OfEndings):
+class Runs(_Looking):
     """Runs: work that ends memory, or proves that it ended."""
 
     asks = RunsQuery
@@ -53,7 +47,7 @@ class Runs(_OfEndings):
         return Response({"results": _runs(self.actor.tenant, shown), "next": following, "previous": None})
 
 
-class RunById(_OfEndings):
+class RunById(_Looking):
     """One run."""
 
     @described("read_run", RunAnswer, path=ID)
@@ -64,7 +58,7 @@ class RunById(_OfEndings):
         return Response(_runs(self.actor.tenant, [found])[0])
 
 
-class Certificates(_OfEndings):
+class Certificates(_Looking):
     """Certificates: signed proof of endings, without content."""
 
     asks = CertificatesQuery
@@ -89,7 +83,7 @@ class Certificates(_OfEndings):
         return Response({"results": listed, "next": following, "previous": None})
 
 
-class CertificateById(_OfEndings):
+class CertificateById(_Looking):
     """One certificate, as it was signed."""
 
     @described("read_certificate", CertificateAnswer, path=ID)

@@ -1,17 +1,15 @@
 """The endpoints of erasures: asking and looking, for programs with the scope `admin`; deciding is for people."""
 
+from collections.abc import Iterable
 from typing import Any
-from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import idempotency
-from memory.api.base import MemoryView
 from memory.contracts import parse
-from memory.outcomes import RowKept
 from retention import erasing, notices
+from retention.api.base import Governing
 from retention.api.erasure_schema import (
     ErasureAnswer,
     ErasureBody,
@@ -23,17 +21,15 @@ from retention.api.erasure_schema import (
 from retention.models import Erasure, ErasureItem, Run
 from tenants.actors import Scope
 from tenants.api.describe import ID, described
-from tenants.errors import FieldError, Malformed, Missing
+from tenants.errors import Missing
 from tenants.identity import uuid_or_missing
-from tenants.isolation import Role, borrowed
+from tenants.isolation import Role
 
 
-class _OfErasures(MemoryView):
-    """An endpoint in front of `retention.erasing`: runs as staff does."""
+class _OfErasures(Governing):
+    """An endpoint in front of `retention.erasing`."""
 
-    role = {"GET": Role.STAFF, "POST": Role.STAFF}
-
-    def told_of(self, found: QuerySet[Erasure]) -> list[dict[str, Any]]:
+    def told_of(self, found: Iterable[Erasure]) -> list[dict[str, Any]]:
         """Return erasures as the API shows them, in their order."""
         shown = list(found)
         tenant = self.actor.tenant
@@ -79,40 +75,18 @@ class Erasures(_OfErasures):
     def get(self, request: Request) -> Response:
         asked: ErasuresQuery = self.asked()
         found = Erasure.objects.filter(tenant_id=self.actor.tenant)
-        if asked.cursor is not None:
-            found = found.filter(id__lt=_id_of(asked.cursor))
-        results = self.told_of(found.order_by("-id")[: asked.limit + 1])
-        more, results = len(results) > asked.limit, results[: asked.limit]
-        return Response({"results": results, "next": results[-1]["id"].hex if more else None, "previous": None})
+        shown, following = self.page(found, asked.cursor, asked.limit)
+        return Response({"results": self.told_of(shown), "next": following, "previous": None})
 
     @described("ask_erasure", {201: ErasureAnswer}, body=ErasureBody)
     def post(self, request: Request) -> Response:
         """Ask for the erasure of a subject. Nothing ends by it: a privacy officer puts it before another, who decides."""
         body = parse(ErasureBody, request.data)
-        kept = self._earlier()
+        kept = self.earlier()
         if kept is None:
             subject = erasing.subject_of(self.actor.tenant, body.subject)
-            kept = self._keep(erasing.ask(self.actor, subject, reason=body.reason, now=self.now).id)
+            kept = self.keep(erasing.ask(self.actor, subject, reason=body.reason, now=self.now).id, created=True)
         return Response(self.told_of(Erasure.objects.filter(tenant_id=self.actor.tenant, id=kept.id))[0], status=201)
-
-    def _earlier(self) -> RowKept | None:
-        repeat = self.repeat()
-        if repeat is None:
-            return None
-        with borrowed(Role.WRITER, back_to=Role.STAFF):
-            found = idempotency.earlier(self.actor, repeat)
-        if found is None:
-            return None
-        (outcome,) = found
-        assert isinstance(outcome, RowKept)
-        return outcome
-
-    def _keep(self, row: UUID) -> RowKept:
-        outcome, repeat = RowKept(id=row, created=True), self.repeat()
-        if repeat is not None:
-            with borrowed(Role.WRITER, back_to=Role.STAFF):
-                idempotency.keep(self.actor, repeat, [outcome], status=outcome.status, now=self.now)
-        return outcome
 
 
 class ErasureById(_OfErasures):
@@ -140,10 +114,3 @@ class NoticeEndpoints(_OfErasures):
         body = parse(NoticeEndpointBody, request.data)
         secret = notices.register(self.actor, self.actor.id, body.url, now=self.now)
         return Response({"agent": self.actor.id, "url": body.url, "secret": secret}, status=201)
-
-
-def _id_of(cursor: str) -> UUID:
-    try:
-        return UUID(cursor)
-    except ValueError:
-        raise Malformed("malformed", errors=[FieldError("cursor", "not_a_cursor")]) from None

@@ -7,9 +7,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory import rows
-from memory.api.base import MemoryView
 from memory.contracts import parse
 from retention import keeping
+from retention.api.base import Governing
 from retention.api.keeping_schema import LifetimeAnswer, ShortenBody
 from tenants.actors import Scope
 from tenants.api.describe import ID, described
@@ -20,10 +20,8 @@ from tenants.isolation import Role, borrowed
 _SEEN = "SELECT f.id FROM memory_fact f WHERE f.tenant_id = %s::uuid AND f.id = %s::uuid"
 
 
-class _OfLifetimes(MemoryView):
+class _OfLifetimes(Governing):
     """An endpoint in front of `retention.keeping`: of facts that the agent sees, and of no other."""
-
-    role = {"GET": Role.STAFF, "POST": Role.STAFF}
 
     def seen(self, id: str) -> UUID:
         """Return the id of a fact that this agent may read. Raises `Missing` for any other."""
@@ -81,5 +79,7 @@ class Shorten(_OfLifetimes):
         """Bring the end of a fact nearer, where all that stands for it is the agent's own."""
         fact = self.seen(id)
         body = parse(ShortenBody, request.data)
-        keeping.shorten(self.actor, fact, body.expires_at, reason=body.reason, now=self.now)
+        if self.earlier() is None:
+            keeping.shorten(self.actor, fact, body.expires_at, reason=body.reason, now=self.now)
+            self.keep(fact, created=False)
         return Response(self.told_of(fact))

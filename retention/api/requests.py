@@ -1,16 +1,13 @@
 """The endpoints of subjects' requests: lodging and looking, for programs with the scope `admin`; working on one is for people."""
 
 from typing import Any
-from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory import idempotency
-from memory.api.base import MemoryView
 from memory.contracts import parse
-from memory.outcomes import RowKept
 from retention import requests
+from retention.api.base import Governing
 from retention.api.request_schema import (
     SubjectRequestAnswer,
     SubjectRequestBody,
@@ -20,15 +17,11 @@ from retention.api.request_schema import (
 from retention.models import SubjectRequest
 from tenants.actors import Scope
 from tenants.api.describe import ID, described
-from tenants.errors import FieldError, Malformed
 from tenants.identity import uuid_or_missing
-from tenants.isolation import Role, borrowed
 
 
-class _OfRequests(MemoryView):
-    """An endpoint in front of `retention.requests`: runs as staff does."""
-
-    role = {"GET": Role.STAFF, "POST": Role.STAFF}
+class _OfRequests(Governing):
+    """An endpoint in front of `retention.requests`."""
 
     def told_of(self, found: SubjectRequest) -> dict[str, Any]:
         """Return a request as the API shows it, as of now."""
@@ -65,18 +58,14 @@ class SubjectRequests(_OfRequests):
         found = SubjectRequest.objects.filter(tenant_id=self.actor.tenant)
         if asked.state is not None:
             found = found.filter(state=asked.state)
-        if asked.cursor is not None:
-            found = found.filter(id__lt=_id_of(asked.cursor))
-        shown = list(found.order_by("-id")[: asked.limit + 1])
-        more, shown = len(shown) > asked.limit, shown[: asked.limit]
-        results = [self.told_of(each) for each in shown]
-        return Response({"results": results, "next": shown[-1].id.hex if more else None, "previous": None})
+        shown, following = self.page(found, asked.cursor, asked.limit)
+        return Response({"results": [self.told_of(each) for each in shown], "next": following, "previous": None})
 
     @described("lodge_subject_request", {201: SubjectRequestAnswer, 200: SubjectRequestAnswer}, body=SubjectRequestBody)
     def post(self, request: Request) -> Response:
         """Record a request as it came in. The same subject's of the same kind joins the one that is open."""
         body = parse(SubjectRequestBody, request.data)
-        kept = self._earlier()
+        kept = self.earlier()
         if kept is None:
             found, new = requests.lodge(
                 self.actor,
@@ -86,27 +75,8 @@ class SubjectRequests(_OfRequests):
                 received_at=body.received_at,
                 reference=body.reference,
             )
-            kept = self._keep(found.id, created=new)
+            kept = self.keep(found.id, created=new)
         return Response(self.told_of(requests.get(self.actor.tenant, kept.id)), status=kept.status)
-
-    def _earlier(self) -> RowKept | None:
-        repeat = self.repeat()
-        if repeat is None:
-            return None
-        with borrowed(Role.WRITER, back_to=Role.STAFF):
-            found = idempotency.earlier(self.actor, repeat)
-        if found is None:
-            return None
-        (outcome,) = found
-        assert isinstance(outcome, RowKept)
-        return outcome
-
-    def _keep(self, row: UUID, *, created: bool) -> RowKept:
-        outcome, repeat = RowKept(id=row, created=created), self.repeat()
-        if repeat is not None:
-            with borrowed(Role.WRITER, back_to=Role.STAFF):
-                idempotency.keep(self.actor, repeat, [outcome], status=outcome.status, now=self.now)
-        return outcome
 
 
 class SubjectRequestById(_OfRequests):
@@ -117,12 +87,3 @@ class SubjectRequestById(_OfRequests):
     @described("read_subject_request", SubjectRequestAnswer, path=ID)
     def get(self, request: Request, id: str) -> Response:
         return Response(self.told_of(requests.get(self.actor.tenant, uuid_or_missing(id))))
-
-
-def _id_of(cursor: str) -> UUID:
-    try:
-        if len(cursor) == 32:
-            return UUID(hex=cursor)
-    except ValueError:
-        pass
-    raise Malformed(errors=[FieldError("cursor", "not_a_cursor")])

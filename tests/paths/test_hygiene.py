@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -59,6 +60,9 @@ CHOSEN_COLUMNS = {
     ("memory_episode", "tool_call_id"),
     ("memory_evidence", "turn_id"),
     ("memory_evidence", "session_id"),
+    ("memory_evidence", "contract_ref"),
+    ("memory_candidatesaying", "contract_ref"),
+    ("memory_episode", "contract_ref"),
     ("memory_candidatesaying", "session_id"),
     ("memory_evidence", "tool_call_id"),
     ("memory_candidatesaying", "turn_id"),
@@ -66,6 +70,12 @@ CHOSEN_COLUMNS = {
     ("policies_consent", "ref"),
     ("memory_procedureversion", "test_reference"),
     ("memory_historicalprocedureversion", "test_reference"),
+    ("memory_term", "ref"),
+    ("retention_holdscope", "session_id"),
+    ("retention_matter", "reference"),
+    ("retention_noticeendpoint", "url"),
+    ("retention_historicalmatter", "reference"),
+    ("retention_subjectrequest", "reference"),
 }
 
 
@@ -288,6 +298,54 @@ def refused_reads() -> Iterator[tuple[str, str]]:
     yield "GET", f"facts/?attribute={REFUSED}"
 
 
+#: What ends memory, and keeps it from ending, by the routes that `end` asks.
+ENDINGS = (
+    *("matters/", "matters/<str:id>/close/", "holds/", "holds/<str:id>/release/", "facts/<str:id>/shorten/"),
+    *("redactions/", "redactions/<str:id>/apply/", "redactions/<str:id>/withdraw/", "subject-requests/", "erasures/"),
+    *("notice-endpoints/", "sessions/<path:id>/close/", "contracts/<path:ref>/end/"),
+)
+
+
+def end(mail: Correspondence, ids: dict[str, str]) -> None:
+    """Ask for every ending, with a canary in every text, and the same where it cannot be taken."""
+    subject = f"{NAME} {uuid4().hex}"
+    sent: list[tuple[str, dict[str, Any]]] = []
+
+    def asked(path: str, body: dict[str, Any], *, refused: bool = False) -> Any:
+        answer = mail.ask("POST", f"/api/v1/{path}", body, "refused" if refused else "valid")
+        assert (answer.status >= 400) is refused, (path, answer.status, answer.text)
+        sent.append((path, body))
+        return answer.json
+
+    def said() -> str:
+        told: str = asked("facts/", fact("diagnosis", f"{SEALED} diagnosis", subject))["fact"]["id"]
+        return told
+
+    soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    asked(f"facts/{said()}/shorten/", {"expires_at": soon, "reason": "other"})
+    matter = asked("matters/", {"reference": chosen(), "reason": "audit"})["id"]
+    hold = asked("holds/", {"matter": matter, "scopes": [{"session_id": chosen()}, {"subject": subject}]})["id"]
+    asked(f"holds/{hold}/release/", {})
+    asked(f"matters/{matter}/close/", {}, refused=True)
+    proposal = asked("redactions/", {"items": [{"kind": "fact", "id": said()}], "reason": "other"})["id"]
+    asked(f"redactions/{proposal}/apply/", {})
+    asked(f"redactions/{proposal}/withdraw/", {})
+    asked("subject-requests/", {"kind": "access", "subject": subject, "reference": chosen()})
+    asked("erasures/", {"subject": subject, "reason": "law"})
+    asked("notice-endpoints/", {"url": f"https://agent.invalid/{chosen()}"})
+    session, contract = chosen(), chosen()
+    for basis, source in (("session", {"session_id": session}), ("contract", {"contract_ref": contract})):
+        asked(
+            "facts/",
+            fact("diagnosis", f"{SEALED} {basis}", subject, provenance=source, retention={"basis": basis}),
+        )
+    asked(f"sessions/{session}/close/", {"subject": subject})
+    asked(f"contracts/{contract}/end/", {})
+    for path, body in sent:
+        for attempt in invalid("POST", path, body):
+            mail.ask(attempt[0], f"/api/v1/{attempt[1]}", attempt[2], "refused", **attempt[3])
+
+
 def correspond(mail: Correspondence) -> None:
     """Send everything, valid and invalid."""
     ids: dict[str, str] = {}
@@ -335,6 +393,7 @@ def correspond(mail: Correspondence) -> None:
             "provenance": {"turn_id": chosen(), "consent_ref": REFUSED},
         }
         assert mail.ask(method, f"/api/v1/{path}", consentless, "refused").status == 422
+    end(mail, ids)
     mail.ask("POST", f"/api/v1/episodes/{ids['episode']}/extract/", {})
     mail.ask("POST", f"/api/v1/facts/{ids['fact']}/retract/", {"reason": REFUSED}, "refused")
     for path in (f"facts/{ids['fact']}/retract/", f"evidence/{uuid4()}/retract/"):
@@ -344,18 +403,6 @@ def correspond(mail: Correspondence) -> None:
         mail.ask(method, f"/api/v1/{path}", {} if method == "POST" else None, "refused")
     for path in ("healthz", "readyz", "metrics", "nowhere/", f"{REFUSED}/"):
         mail.ask("GET", f"/{path}?{REFUSED}={REFUSED}", None, "refused")
-
-
-#: Their bodies hold ids, codes and instants, and a subject's name at most. That nothing sent there is told again is shown in
-#: `test_api_isolation`; that a name stands in no column in the tests of each.
-ASKED_ELSEWHERE = {
-    f"api/v1/{path}"
-    for path in (
-        *("contracts/<path:ref>/end/", "sessions/<path:id>/close/", "facts/<str:id>/shorten/", "erasures/"),
-        *("holds/", "holds/<str:id>/release/", "matters/", "matters/<str:id>/close/", "notice-endpoints/"),
-        *("redactions/", "redactions/<str:id>/apply/", "redactions/<str:id>/withdraw/", "subject-requests/"),
-    )
-}
 
 
 def test_every_endpoint_that_takes_a_body_is_asked() -> None:
@@ -376,7 +423,8 @@ def test_every_endpoint_that_takes_a_body_is_asked() -> None:
             if view is not None and {"POST", "PUT", "PATCH", "DELETE"} & set(getattr(view, "scope", {})):
                 taking.add(f"{prefix.pattern}{pattern.pattern}")
     assert taking
-    assert taking - asked == ASKED_ELSEWHERE
+    asked |= {f"api/v1/{path}" for path in ENDINGS}
+    assert taking - asked == set()
 
 
 # where it is searched for ---------------------------------------------------------------------------------------------
@@ -446,8 +494,9 @@ def assert_answers_are_clean(mail: Correspondence) -> None:
         if path.startswith("/metrics"):
             assert not ANY.search(answer.text), where
         if kind == "refused":
-            # A batch answers each item on its own, a verdict is an answer, naming a subject heeds no idempotency key.
-            answers_anyway = path.endswith(("/batch/", "/subjects/", "/explain/", "/recall/"))
+            # A batch answers each item on its own, a verdict is an answer. Naming a subject heeds no idempotency key, and nor does
+            # an address, whose secret is shown once.
+            answers_anyway = path.endswith(("/batch/", "/subjects/", "/explain/", "/recall/", "/notice-endpoints/"))
             assert answer.status >= 300 or method == "GET" or answers_anyway, where
 
 
