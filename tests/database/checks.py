@@ -1213,14 +1213,14 @@ def erase_and_tell(world: World) -> None:
         erasing.withdraw(who, asked.id, now=now)
 
 
-def _is_barred_by_a_hold(transaction: AbstractContextManager[Any], statement: str, record: UUID) -> bool:
-    """Whether a hold refuses a statement; what it lets through is undone."""
+def _is_barred(transaction: AbstractContextManager[Any], statement: str, record: UUID, why: str = "legal hold") -> bool:
+    """Whether a guard refuses a statement, saying why; what it lets through is undone."""
     try:
         with transaction:
             rows.fetch(statement, [record])
             raise Rollback
     except DatabaseError as error:
-        return "legal hold" in str(error)
+        return why in str(error)
     return False
 
 
@@ -1285,9 +1285,9 @@ def hold_and_release(world: World) -> None:
         (wipe.format("payload_id", "fact", "id = %s"), said.fact),
         (wipe.format("payload_id", "subjectidentifier", "subject_id = %s AND NOT is_key"), of_episode[0]),
     ):
-        assert _is_barred_by_a_hold(writing(world), unasked, record)
+        assert _is_barred(writing(world), unasked, record)
     wrapped = "UPDATE tenants_subjectkey SET wrapped = '\\x00' WHERE id = (SELECT key_id FROM memory_subject WHERE id = %s) RETURNING id"
-    assert _is_barred_by_a_hold(working(world), wrapped, of_episode[0])
+    assert _is_barred(working(world), wrapped, of_episode[0])
     for hold in placed:
         with acting(first) as who:
             question = matters.ask_release(who, hold, reason="other", now=datetime.now(UTC))
@@ -1379,6 +1379,9 @@ def restrict_and_lift(world: World) -> None:
         {"s": about[0]},
     ).fetchone()
     assert hidden == (2, 2, 2, 1, 1)
+    for table in ("fact", "episode"):
+        unmarked = f"UPDATE memory_{table} SET restricted = false WHERE subject_id = %s RETURNING id"
+        assert _is_barred(writing(world), unmarked, about[0], "until the restriction is lifted")
     with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=officer.actor.id):
         restricting.lift(officer.actor, row.id, because="other", now=datetime.now(UTC), told=True)
     with reading(world) as actor:

@@ -171,6 +171,7 @@ def test_functions_that_act_for_others_belong_to_roles_that_cannot_log_in(owner:
         ("search_extent", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_hits", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_waiting", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
+        ("under_restriction", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("withheld_reason", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
     ]
 

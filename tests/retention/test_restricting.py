@@ -214,6 +214,23 @@ def test_raw_sql_changes_no_restriction_but_by_lifting_it(doors: Doors, officer:
         assert by_role(login, role, officer.actor, wipe, row) == FORBIDDEN
 
 
+def test_no_writer_takes_the_mark_from_what_is_restricted(doors: Doors, officer: Person, login: Any) -> None:
+    from tests.retention.test_matters import by_role
+
+    said = doors.episode("I live in Oslo.", subject="mira")
+    doors.say("city", "Oslo", 1, episode=said.id, quote="live in Oslo")
+    doors.say("checked", "yes", 1)
+    row = restrict(officer, "subject", doors.name("mira").id)
+    for table in ("subject", "fact", "evidence", "episode", "candidate", "payload"):
+        marked = "SELECT count(*) FROM memory_{} WHERE restricted"
+        assert doors.sql(marked.format(table))[0][0] >= 1, table
+        wipe = f"UPDATE memory_{table} SET restricted = false WHERE %s::uuid IS NOT NULL AND restricted"
+        assert by_role(login, Role.WRITER, officer.actor, wipe, row) == FROZEN, table
+    lift(officer, row)
+    for table in ("subject", "fact", "evidence", "episode", "candidate", "payload"):
+        assert doors.sql(f"SELECT count(*) FROM memory_{table} WHERE restricted") == [(0,)], table
+
+
 def test_a_writer_who_began_before_a_restriction_leaves_nothing_unrestricted(doors: Doors, officer: Person) -> None:
     import threading
 
