@@ -7,7 +7,7 @@ and every grant that is missing, and every policy that lets through too much.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -1525,7 +1525,7 @@ def leak(world: World, table: str, role: str) -> str:
     return ""
 
 
-def hide_rows(world: World) -> None:
+def hide_rows(world: World, tables: Iterable[str] = GOVERNED) -> None:
     """Lay beside one row that an agent sees, for each reason one like it that the agent does not see."""
     session, tenant = world.superuser, world.tenant
     withdrawn = session.execute(
@@ -1539,7 +1539,7 @@ def hide_rows(world: World) -> None:
         "restricted_processing": {"restricted": True},
         "redaction": {"redaction_state": "required"},
     }
-    for table in GOVERNED:
+    for table in tables:
         more: dict[str, dict[str, Any]] = {}
         if table in ("memory_payload", "memory_fact"):
             more["consent"] = {"consent_ids": [str(withdrawn[0])]}
