@@ -20,8 +20,6 @@ DROP FUNCTION hold_in_force(), hold_refuses(text);
 DROP POLICY counts ON memory_subject;
 DROP POLICY counts ON memory_subjectidentifier;
 REVOKE SELECT ON memory_subject, memory_subjectidentifier FROM muniment_counter;
-DROP INDEX fact_by_payload, evidence_by_quote, episode_by_payload, candidate_by_payload, candidatesaying_by_quote, subject_by_payload,
-  subjectidentifier_by_payload;
 """
 
 

@@ -1,14 +1,5 @@
 -- The backstop: whatever statement would remove what a hold covers is refused, whoever sends it. The doors ask first.
 
--- Whose content a payload is, by the payload: asked here, and by the foreign keys when a payload goes.
-CREATE INDEX IF NOT EXISTS fact_by_payload ON memory_fact (tenant_id, payload_id);
-CREATE INDEX IF NOT EXISTS evidence_by_quote ON memory_evidence (tenant_id, quote_id) WHERE quote_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS episode_by_payload ON memory_episode (tenant_id, payload_id);
-CREATE INDEX IF NOT EXISTS candidate_by_payload ON memory_candidate (tenant_id, payload_id) WHERE payload_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS candidatesaying_by_quote ON memory_candidatesaying (tenant_id, quote_id) WHERE quote_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS subject_by_payload ON memory_subject (tenant_id, payload_id);
-CREATE INDEX IF NOT EXISTS subjectidentifier_by_payload ON memory_subjectidentifier (tenant_id, payload_id);
-
 -- Whether any hold is in force, asked under the lock: a hold that is being placed is waited for, and then seen.
 CREATE FUNCTION hold_in_force() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

@@ -135,8 +135,12 @@ def test_a_line_that_was_changed_is_found(tenant: Any) -> None:
     place = endings_log.path(tenant.id)
     lines = place.read_bytes().splitlines(keepends=True)
     place.write_bytes(b"".join([lines[0], lines[2]]))
-    with pytest.raises(LogDamaged) as damage:
-        endings_log.state(tenant.id)
+    try:
+        with pytest.raises(LogDamaged) as damage:
+            endings_log.state(tenant.id)
+    finally:
+        # A backup reads the logs of all tenants, and refuses where one is damaged.
+        place.write_bytes(b"".join(lines))
     assert (damage.value.line, damage.value.code) == (2, "out_of_sequence")
 
 
