@@ -378,7 +378,7 @@ def test_c089_a_fact_without_an_expiry_cannot_be_stored_unless_it_is_kept_for_ev
 ) -> None:
     fact = ledger.said("mira", "city", "Rome")["fact"]["id"]
     for table in ("memory_fact", "memory_evidence", "memory_payload"):
-        with pytest.raises(Exception, match="check constraint|kept longer than was said"):
+        with pytest.raises(Exception, match=r"check constraint|kept longer than was said"):
             superuser.execute(
                 f"UPDATE {table} SET expires_at = NULL WHERE tenant_id = %s AND basis = 'session'",
                 [ledger.agent.actor.tenant],
