@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memory import outbox, recall, rows
+from memory import kept, outbox, recall, rows
 from memory.endings import worker
 from memory.extraction.served import fenced, quoted
 from memory.outbox import GivenUp, Retry, Settled
 from memory.recall import MAX_PAGE
 from memory.rows import look_up
-from memory.subjects import of_id, opened, payload_context
+from memory.subjects import opened
 from memory.tombstones import APPLIED, WORDS
 from policies.vocabulary import Sensitivity
 from tenants.actors import Actor
@@ -260,7 +260,6 @@ _WANTED = (
 _SOURCES = recall.in_one_line(f"""{_SEEN.format(subject=_BY_ID)}
 SELECT seen.visible, seen.belief_id, seen.state, seen.sensitivity, seen.basis, seen.expires_at, seen.trust, seen.source, seen.key_id
 FROM seen WHERE seen.visible IS NOT NULL ORDER BY seen.key_id, seen.visible""")
-_LOCK_SUBJECT = "SELECT 1 FROM memory_subject s WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR UPDATE"
 _LOCK_KEYS = """
 SELECT k.id FROM memory_factkey k WHERE k.tenant_id = %s::uuid AND k.id = ANY (%s::uuid[])
 ORDER BY k.subject_id, k.attribute_id FOR NO KEY UPDATE
@@ -269,7 +268,6 @@ _LOCK = (
     "SELECT d.payload_id, clock_timestamp() FROM memory_derived d WHERE d.tenant_id = %s::uuid AND d.id = %s::uuid"
     " AND d.state = 'wanted' FOR UPDATE"
 )
-_FORGET_SOURCES = "DELETE FROM memory_derivedsource w WHERE w.tenant_id = %s::uuid AND w.derived_id = %s::uuid"
 _STORE = """
 UPDATE memory_derived d SET state = 'built', payload_id = %s::uuid, sensitivity = %s::smallint, basis = %s::text,
   expires_at = %s::timestamptz, origin = %s::text, sources = %s::int, builder = %s::text, built_at = %s::timestamptz
@@ -323,7 +321,7 @@ def _store(tenant: UUID, derived: UUID, made: _Made) -> Settled:
     with tenant_transaction(Role.WRITER, tenant=tenant, clearance=made.clearance):
         # Writers and withdrawals of consent hold the subject, endings the keys: none of them is under way past here.
         # The look that follows sees what they committed.
-        rows.fetch(_LOCK_SUBJECT, [tenant, made.subject])
+        rows.fetch(kept.LOCK_SUBJECT, [tenant, made.subject])
         rows.fetch(_LOCK_KEYS, [tenant, sorted({source[8] for source in made.sources})])
         locked = rows.fetch(_LOCK, [tenant, derived])
         if not locked:
@@ -333,13 +331,14 @@ def _store(tenant: UUID, derived: UUID, made: _Made) -> Settled:
             standing = _sources(tenant, made.subject)
         if standing != made.sources:
             return Settled.AGAIN
-        rows.execute(_FORGET_SOURCES, [tenant, derived])
+        rows.execute(kept.FORGET_SOURCES, [tenant, derived])
         payload, level, basis, expires_at, origin = None, None, None, None, None
         if 0 < len(standing) <= MOST_FACTS:
             level = max(source[3] for source in standing)
             basis, expires_at = _shortest(standing)
             origin = min((source[6], source[7]) for source in standing if source[6] is not None and source[7])[1]
-            payload = _sealed(tenant, made, level, basis, expires_at, now)
+            payload = new_id()
+            kept.put(tenant, made.subject, payload, made.body, level, basis, expires_at, now)
         count = len(standing) if payload else 0
         rows.execute(
             _STORE,
@@ -356,15 +355,6 @@ def _shortest(sources: Sequence[_Source]) -> tuple[str, datetime | None]:
     """Return basis and expiry of the source that ends first."""
     limited = [(source[5], source[4]) for source in sources if source[5] is not None]
     return (min(limited)[1], min(limited)[0]) if limited else ("indefinite", None)
-
-
-def _sealed(tenant: UUID, made: _Made, level: int, basis: str, expires_at: datetime | None, now: datetime) -> UUID:
-    """Put the text in its place, sealed whatever its class, so that it falls with its subject's key."""
-    about, payload = of_id(tenant, made.subject), new_id()
-    sealed = keyring().seal(about.data_key, made.body.encode("utf-8"), payload_context(tenant, payload, _PURPOSE))
-    row = rows.PayloadRow(payload, _PURPOSE, about.key_id, None, sealed, level, basis, expires_at, None, now)
-    rows.PAYLOADS.insert(tenant, [row])
-    return payload
 
 
 # throwing away --------------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def wish(actor: Actor, body: RecallBody, subject: UUID, found: Found | None, *, 
         else:
             payload, until = new_id(), now + LASTS
             question = dumps(body.model_dump(mode="json")).decode()
-            _put(actor.tenant, subject, payload, question, actor.clearance, "session", until, now)
+            put(actor.tenant, subject, payload, question, actor.clearance, "session", until, now)
             made = rows.fetch(
                 _WISH,
                 {
@@ -228,7 +228,7 @@ FROM memory_derived d
   JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
 WHERE d.tenant_id = %s::uuid AND d.id = %s::uuid AND d.kind = 'context' AND d.state = 'wanted'
 """
-_LOCK_SUBJECT = "SELECT 1 FROM memory_subject s WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR UPDATE"
+LOCK_SUBJECT = "SELECT 1 FROM memory_subject s WHERE s.tenant_id = %s::uuid AND s.id = %s::uuid FOR UPDATE"
 _LOCK = (
     "SELECT d.payload_id, clock_timestamp() FROM memory_derived d WHERE d.tenant_id = %s::uuid AND d.id = %s::uuid"
     " AND d.state = 'wanted' FOR UPDATE"
@@ -241,7 +241,7 @@ WHERE d.tenant_id = %(tenant)s::uuid AND d.id = %(id)s::uuid
 """
 
 
-_FORGET_SOURCES = "DELETE FROM memory_derivedsource w WHERE w.tenant_id = %s::uuid AND w.derived_id = %s::uuid"
+FORGET_SOURCES = "DELETE FROM memory_derivedsource w WHERE w.tenant_id = %s::uuid AND w.derived_id = %s::uuid"
 _FIND_SOURCES = """
 SELECT f.id, b.id FROM unnest(%s::uuid[]) AS f (id)
   CROSS JOIN LATERAL (SELECT x.id FROM memory_belief x WHERE x.tenant_id = %s::uuid AND x.fact_id = f.id
@@ -282,7 +282,7 @@ def store(
     Under `Role.WRITER`. Returns whether that is settled: False asks for another attempt. What cannot be kept (too much is
     known of the subject, or it is gone) is thrown away with its question.
     """
-    rows.fetch(_LOCK_SUBJECT, [tenant, made.subject])
+    rows.fetch(LOCK_SUBJECT, [tenant, made.subject])
     locked = rows.fetch(_LOCK, [tenant, derived])
     if not locked:
         return True
@@ -307,7 +307,7 @@ def store(
         "withheld": gathered.withheld,
     }
     # The question stands in it as well, and may say as much as its reader may read.
-    _put(tenant, made.subject, payload, dumps(body).decode(), made.clearance, "session", expires_at, now)
+    put(tenant, made.subject, payload, dumps(body).decode(), made.clearance, "session", expires_at, now)
     rows.execute(
         _STORE,
         {
@@ -325,7 +325,7 @@ def store(
             "rules": _rules(tenant, catalogue_no),
         },
     )
-    rows.execute(_FORGET_SOURCES, [tenant, derived])
+    rows.execute(FORGET_SOURCES, [tenant, derived])
     facts = [UUID(item["id"]) for item in gathered.items if item["type"] == "fact"]
     sources = rows.fetch(_FIND_SOURCES, [facts, tenant]) if facts else []
     rows.DERIVED_SOURCES.insert(
@@ -345,10 +345,10 @@ def _weakest(items: list[dict[str, Any]]) -> str | None:
     return min(told)[1] if told else None
 
 
-def _put(
-    tenant: UUID, subject: UUID, payload: UUID, text: str, level: int, basis: str, until: datetime, now: datetime
+def put(
+    tenant: UUID, subject: UUID, payload: UUID, text: str, level: int, basis: str, until: datetime | None, now: datetime
 ) -> None:
-    """Put content in its place, sealed whatever its class, so that it falls with its subject's key."""
+    """Put what was made of memory in its place, sealed whatever its class, so that it falls with its subject's key."""
     about = of_id(tenant, subject)
     sealed = keyring().seal(about.data_key, text.encode("utf-8"), payload_context(tenant, payload, _PURPOSE))
     row = rows.PayloadRow(payload, _PURPOSE, about.key_id, None, sealed, level, basis, until, None, now)

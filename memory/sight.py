@@ -22,35 +22,6 @@ from tenants.secrets import keyring
 COUNTED = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What waits in a tenant. Counts stop at `COUNTED`; `oldest` is when the oldest question was asked."""
-
-    asked: int
-    oldest: datetime | None
-    buffered: int
-    pending: int
-    failed: int
-    entries: int
-
-
-_WAITING = """
-SELECT
-  (SELECT count(*) FROM (SELECT FROM memory_candidate WHERE tenant_id = t.id AND state = 'asked' LIMIT %s) x),
-  (SELECT created_at FROM memory_candidate WHERE tenant_id = t.id AND state = 'asked' ORDER BY id LIMIT 1),
-  (SELECT count(*) FROM (SELECT FROM memory_candidate WHERE tenant_id = t.id AND state = 'buffered' LIMIT %s) x),
-  (SELECT count(*) FROM (SELECT FROM memory_outboxentry WHERE tenant_id = t.id AND state = 'pending' LIMIT %s) x),
-  (SELECT count(*) FROM (SELECT FROM memory_outboxentry WHERE tenant_id = t.id AND state = 'failed' LIMIT %s) x),
-  (SELECT coalesce(max(seq), 0) FROM tenants_auditevent WHERE chain = t.id)
-FROM (SELECT %s::uuid AS id) t
-"""
-
-
-def waiting(tenant: UUID) -> Waiting:
-    """Return what waits in `tenant`, in one statement whose cost does not grow with the tenant."""
-    return Waiting(*fetch(_WAITING, [COUNTED, COUNTED, COUNTED, COUNTED, tenant])[0])
-
-
 #: A page shows so many stretches of a subject; the lists show all.
 SHOWN = 300
 

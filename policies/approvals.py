@@ -236,12 +236,6 @@ def roles_of(actor: Actor, *, now: datetime) -> frozenset[MemberRole]:
     return frozenset(MemberRole(each.role) for each in standing_delegations(actor.tenant, actor.id, now=now))
 
 
-def waiting(tenant: UUID, *, now: datetime) -> int:
-    """Return how many questions wait for a decision; no count goes further than 1,000."""
-    asked = DecisionRequest.objects.filter(tenant_id=tenant, state="pending", expires_at__gt=now)
-    return len(asked.values_list("id")[:1_000])
-
-
 # handing a role on ----------------------------------------------------------------------------------------------------
 
 

@@ -1196,11 +1196,6 @@ def picked(proposals: Sequence[RedactionRequest]) -> dict[UUID, tuple[Pick, ...]
     return {name: tuple(picks) for name, picks in found.items()}
 
 
-def waiting(tenant: UUID) -> int:
-    """Return how many proposals wait; no count goes further than 1,000."""
-    return len(RedactionRequest.objects.filter(tenant_id=tenant, state="required").values_list("id")[:1_000])
-
-
 # what the acts share --------------------------------------------------------------------------------------------------
 
 
