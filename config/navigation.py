@@ -5,74 +5,76 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from tenants.actors import MemberRole
 
 _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
-        "Decide",
+        gettext_noop("Decide"),
         (
-            ("memory.candidate", "Candidates", "rule"),
-            ("policies.decisionrequest", "Approvals", "how_to_reg"),
-            ("policies.delegation", "Delegations", "swap_horiz"),
-            ("retention.redactionrequest", "Redactions", "ink_eraser"),
-            ("retention.subjectrequest", "Subjects' requests", "contact_mail"),
-            ("retention.lifetimechange", "Lifetimes", "hourglass_bottom"),
-            ("retention.erasure", "Erasures", "person_remove"),
+            ("memory.candidate", gettext_noop("Candidates"), "rule"),
+            ("policies.decisionrequest", gettext_noop("Approvals"), "how_to_reg"),
+            ("policies.delegation", gettext_noop("Delegations"), "swap_horiz"),
+            ("retention.redactionrequest", gettext_noop("Redactions"), "ink_eraser"),
+            ("retention.subjectrequest", gettext_noop("Subjects' requests"), "contact_mail"),
+            ("retention.lifetimechange", gettext_noop("Lifetimes"), "hourglass_bottom"),
+            ("retention.erasure", gettext_noop("Erasures"), "person_remove"),
         ),
     ),
     (
-        "Keep",
+        gettext_noop("Keep"),
         (
-            ("retention.matter", "Matters", "gavel"),
-            ("retention.hold", "Holds", "lock"),
-            ("retention.refusedending", "Refused endings", "block"),
-            ("retention.restriction", "Restrictions", "visibility_off"),
-            ("memory.suppression", "Suppressions", "filter_alt_off"),
-            ("retention.notice", "Notices", "campaign"),
+            ("retention.matter", gettext_noop("Matters"), "gavel"),
+            ("retention.hold", gettext_noop("Holds"), "lock"),
+            ("retention.refusedending", gettext_noop("Refused endings"), "block"),
+            ("retention.restriction", gettext_noop("Restrictions"), "visibility_off"),
+            ("memory.suppression", gettext_noop("Suppressions"), "filter_alt_off"),
+            ("retention.notice", gettext_noop("Notices"), "campaign"),
         ),
     ),
     (
-        "Memory",
+        gettext_noop("Memory"),
         (
-            ("memory.subject", "Subjects", "person"),
-            ("memory.fact", "Facts", "check_circle"),
-            ("memory.evidence", "Evidence", "format_quote"),
-            ("memory.belief", "Beliefs", "history"),
-            ("memory.factkey", "Keys of facts", "key"),
-            ("memory.episode", "Episodes", "chat"),
+            ("memory.subject", gettext_noop("Subjects"), "person"),
+            ("memory.fact", gettext_noop("Facts"), "check_circle"),
+            ("memory.evidence", gettext_noop("Evidence"), "format_quote"),
+            ("memory.belief", gettext_noop("Beliefs"), "history"),
+            ("memory.factkey", gettext_noop("Keys of facts"), "key"),
+            ("memory.episode", gettext_noop("Episodes"), "chat"),
         ),
     ),
     (
-        "Rules",
+        gettext_noop("Rules"),
         (
-            ("policies.attribute", "Attributes", "category"),
-            ("policies.attributeversion", "Versions of attributes", "layers"),
-            ("policies.policy", "Policies", "policy"),
-            ("policies.policyversion", "Versions of policies", "layers"),
-            ("memory.procedure", "Procedures", "checklist"),
-            ("memory.procedureversion", "Versions of procedures", "layers"),
-            ("policies.consent", "Consents", "handshake"),
+            ("policies.attribute", gettext_noop("Attributes"), "category"),
+            ("policies.attributeversion", gettext_noop("Versions of attributes"), "layers"),
+            ("policies.policy", gettext_noop("Policies"), "policy"),
+            ("policies.policyversion", gettext_noop("Versions of policies"), "layers"),
+            ("memory.procedure", gettext_noop("Procedures"), "checklist"),
+            ("memory.procedureversion", gettext_noop("Versions of procedures"), "layers"),
+            ("policies.consent", gettext_noop("Consents"), "handshake"),
         ),
     ),
     (
-        "Record",
+        gettext_noop("Record"),
         (
-            ("retention.run", "Runs", "autorenew"),
-            ("retention.certificate", "Certificates", "verified"),
-            ("memory.receipt", "Receipts", "receipt_long"),
-            ("memory.outboxentry", "Outbox", "outbox"),
-            ("tenants.auditevent", "Audit", "link"),
+            ("retention.run", gettext_noop("Runs"), "autorenew"),
+            ("retention.certificate", gettext_noop("Certificates"), "verified"),
+            ("memory.receipt", gettext_noop("Receipts"), "receipt_long"),
+            ("memory.outboxentry", gettext_noop("Outbox"), "outbox"),
+            ("tenants.auditevent", gettext_noop("Audit"), "link"),
         ),
     ),
     (
-        "Organisation",
+        gettext_noop("Organisation"),
         (
-            ("tenants.tenant", "Tenants", "domain"),
-            ("tenants.membership", "Members", "group"),
-            ("tenants.agent", "Agents", "smart_toy"),
-            ("tenants.agentkey", "Agents' keys", "vpn_key"),
-            ("tenants.user", "Users", "badge"),
+            ("tenants.tenant", gettext_noop("Tenants"), "domain"),
+            ("tenants.membership", gettext_noop("Members"), "group"),
+            ("tenants.agent", gettext_noop("Agents"), "smart_toy"),
+            ("tenants.agentkey", gettext_noop("Agents' keys"), "vpn_key"),
+            ("tenants.user", gettext_noop("Users"), "badge"),
         ),
     ),
 )
@@ -85,21 +87,21 @@ _AT_THE_DESK = (MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER, MemberRole.APPR
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the sections of the side bar for the reader of a page."""
     pages = {model._meta.label_lower: found for model, found in admin.site._registry.items()}
-    overview = {"title": "Overview", "icon": "home", "link": reverse("admin:index")}
+    overview = {"title": _("Overview"), "icon": "home", "link": reverse("admin:index")}
     first = [overview]
     standing = getattr(request, "standing", None)
     if standing is not None and standing.tenant is not None and standing.is_one_of(*_AT_THE_DESK):
-        first.append({"title": "Review desk", "icon": "task_alt", "link": reverse("desk")})
+        first.append({"title": _("Review desk"), "icon": "task_alt", "link": reverse("desk")})
     found: list[dict[str, Any]] = [{"items": first}]
     for title, entries in _SECTIONS:
         items = _of_everybody(title) if standing is not None and standing.tenant is not None else []
         items += [
-            {"title": words, "icon": icon, "link": reverse(f"admin:{label.replace('.', '_')}_changelist")}
+            {"title": _(words), "icon": icon, "link": reverse(f"admin:{label.replace('.', '_')}_changelist")}
             for label, words, icon in entries
             if label in pages and pages[label].has_view_permission(request)
         ]
         if items:
-            found.append({"title": title, "separator": True, "items": items})
+            found.append({"title": _(title), "separator": True, "items": items})
     return found
 
 
@@ -107,16 +109,16 @@ def _of_everybody(title: str) -> list[dict[str, Any]]:
     """Return what a section begins with that is no list of rows, for every member."""
     if title != "Rules":
         return []
-    return [{"title": "Records of processing", "icon": "description", "link": reverse("records_of_processing")}]
+    return [{"title": _("Records of processing"), "icon": "description", "link": reverse("records_of_processing")}]
 
 
 def own_account(request: HttpRequest) -> list[dict[str, Any]]:
     """Return what a person may do about their own sign-in."""
     links = [
-        {"title": "Second factor", "link": reverse("mfa_index")},
-        {"title": "Change password", "link": reverse("admin:password_change")},
+        {"title": _("Second factor"), "link": reverse("mfa_index")},
+        {"title": _("Change password"), "link": reverse("admin:password_change")},
     ]
     standing = getattr(request, "standing", None)
     if standing is not None and len(standing.choices) > 1:
-        links.insert(0, {"title": "Choose another tenant", "link": reverse("choose_tenant")})
+        links.insert(0, {"title": _("Choose another tenant"), "link": reverse("choose_tenant")})
     return links

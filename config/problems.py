@@ -11,6 +11,7 @@ from django import db
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
 from django.shortcuts import render
+from django.utils.translation import gettext_noop
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -25,37 +26,37 @@ RETRY_SECONDS = 1
 
 #: Titles of codes that the frame itself answers with; the doors' own codes stand in docs/api.md.
 TITLES: dict[str, str] = {
-    "malformed": "The request is not of the documented form",
-    "body_incomplete": "The body ended before its stated length",
-    "content_length_malformed": "The stated length of the body is no number",
-    "content_encoding_refused": "The body must not be compressed",
-    "idempotency_key_malformed": "An Idempotency-Key has 1 to 200 printable ASCII characters",
-    "json_malformed": "The body is not JSON",
-    "json_duplicate_key": "An object in the body names a key twice",
-    "json_too_deep": "The body is nested too deeply",
-    "json_not_object": "The body must be one JSON object",
-    "query_malformed": "The query is not UTF-8 or has too many parameters",
-    "unknown_parameter": "The query has a parameter that this endpoint does not take",
-    "repeated_parameter": "The query gives a parameter twice",
-    "key_missing": "An Authorization header with an Api-Key is needed",
-    "key_unknown": "This key is not known",
-    "user_unknown": "Nobody signs in under this name",
-    "key_expired": "This key has expired",
-    "key_revoked": "This key has been revoked",
-    "key_suspended": "The agent or the tenant of this key is suspended",
-    "scope_missing": "This key lacks the scope that is needed",
-    "forbidden": "This is not allowed",
-    "csrf_refused": "The form did not come from a page of this session",
-    "not_found": "There is nothing here by that id",
-    "method_not_allowed": "This endpoint does not take this method",
-    "not_acceptable": "Only JSON is served",
-    "length_required": "The request must say how long its body is",
-    "body_too_large": "The body is too large",
-    "content_type_not_json": "The body must be application/json",
-    "too_many_requests": "This key has sent as many requests, or writes, as it may within a minute",
-    "internal": "Something went wrong here; it has been logged under this request id",
-    "unavailable": "A needed part is not available now; trying again later is right",
-    "keys_unavailable": "The keys that this needs are not available now",
+    "malformed": gettext_noop("The request is not of the documented form"),
+    "body_incomplete": gettext_noop("The body ended before its stated length"),
+    "content_length_malformed": gettext_noop("The stated length of the body is no number"),
+    "content_encoding_refused": gettext_noop("The body must not be compressed"),
+    "idempotency_key_malformed": gettext_noop("An Idempotency-Key has 1 to 200 printable ASCII characters"),
+    "json_malformed": gettext_noop("The body is not JSON"),
+    "json_duplicate_key": gettext_noop("An object in the body names a key twice"),
+    "json_too_deep": gettext_noop("The body is nested too deeply"),
+    "json_not_object": gettext_noop("The body must be one JSON object"),
+    "query_malformed": gettext_noop("The query is not UTF-8 or has too many parameters"),
+    "unknown_parameter": gettext_noop("The query has a parameter that this endpoint does not take"),
+    "repeated_parameter": gettext_noop("The query gives a parameter twice"),
+    "key_missing": gettext_noop("An Authorization header with an Api-Key is needed"),
+    "key_unknown": gettext_noop("This key is not known"),
+    "user_unknown": gettext_noop("Nobody signs in under this name"),
+    "key_expired": gettext_noop("This key has expired"),
+    "key_revoked": gettext_noop("This key has been revoked"),
+    "key_suspended": gettext_noop("The agent or the tenant of this key is suspended"),
+    "scope_missing": gettext_noop("This key lacks the scope that is needed"),
+    "forbidden": gettext_noop("This is not allowed"),
+    "csrf_refused": gettext_noop("The form did not come from a page of this session"),
+    "not_found": gettext_noop("There is nothing here by that id"),
+    "method_not_allowed": gettext_noop("This endpoint does not take this method"),
+    "not_acceptable": gettext_noop("Only JSON is served"),
+    "length_required": gettext_noop("The request must say how long its body is"),
+    "body_too_large": gettext_noop("The body is too large"),
+    "content_type_not_json": gettext_noop("The body must be application/json"),
+    "too_many_requests": gettext_noop("This key has sent as many requests, or writes, as it may within a minute"),
+    "internal": gettext_noop("Something went wrong here; it has been logged under this request id"),
+    "unavailable": gettext_noop("A needed part is not available now; trying again later is right"),
+    "keys_unavailable": gettext_noop("The keys that this needs are not available now"),
 }
 
 _BY_KIND: tuple[tuple[type[BaseException], int, str], ...] = (

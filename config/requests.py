@@ -26,6 +26,7 @@ from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.common import CommonMiddleware
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import Resolver404, resolve, reverse
+from django.utils import translation
 from django.utils.functional import cached_property
 
 from config.metrics import observe
@@ -151,6 +152,26 @@ class Accounts:
         return HttpResponseRedirect(f"{methods[0]['url']}?{urlencode({'next': request.path})}")
 
 
+class Language:
+    """Staff pages in the language that their reader chose, or their browser asks for; everything else in English.
+
+    Nothing outlives the request: the thread that answers a program next speaks English again.
+    """
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not is_staff_page(request):
+            return self.get_response(request)
+        with translation.override(translation.get_language_from_request(request)):
+            language = translation.get_language()
+            request.LANGUAGE_CODE = language  # type: ignore[attr-defined]
+            response = self.get_response(request)
+        response.headers.setdefault("Content-Language", str(language))
+        return response
+
+
 class Messages(_StaffPages, MessageMiddleware):
     """What a page tells its reader once."""
 
@@ -214,7 +235,7 @@ class StaffScope:
     def _before_a_tenant(self) -> frozenset[str]:
         from tenants.second_factor import urlpatterns as signing_in
 
-        names = ("choose_tenant", "admin:login", "admin:logout", "admin:jsi18n")
+        names = ("choose_tenant", "choose_language", "admin:login", "admin:logout", "admin:jsi18n")
         return frozenset({*names, *(str(page.name) for page in signing_in)})
 
     def _owes_a_second_factor(self, request: HttpRequest, inside: bool) -> bool:

@@ -43,6 +43,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # From here on for pages under /admin/ only.
+    "config.requests.Language",
     "config.requests.PagePolicy",
     "config.requests.StaffTransaction",
     "config.requests.Sessions",
@@ -72,7 +73,9 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            # Every template of ours has words: none loads these by itself.
+            "builtins": ["django.templatetags.i18n", "tenants.templatetags.words"],
         },
     }
 ]
@@ -129,6 +132,13 @@ CACHES = {
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+LOCALE_PATHS = [ROOT / "locale"]
+# Which language a person reads: a choice about pages and nothing else, kept in their browser.
+LANGUAGE_COOKIE_HTTPONLY = True
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_SECURE = ENVIRONMENT.secure_cookies
+LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
 TIME_ZONE = "UTC"
 # In whose calendar a month is one, where a data subject is to be answered within it.
 CALENDAR_ZONE = ENVIRONMENT.zone()
@@ -249,6 +259,8 @@ UNFOLD = {
         }
     },
     "ACCOUNT": {"navigation": "config.navigation.own_account"},
+    "SHOW_LANGUAGES": True,
+    "LANGUAGES": {"action": "/admin/language/"},
     "DASHBOARD_CALLBACK": "retention.admin.first_page",
     "STYLES": ["/static/memory/admin.css", "/static/policies/admin.css"],
     "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "config.navigation.sections"},

@@ -10,7 +10,7 @@ from config.operations import healthz, metrics, readyz
 from retention.admin import processing
 from retention.desk import pages as desk
 from tenants import access, second_factor
-from tenants.pages import change_password, choose_tenant, sign_out
+from tenants.pages import change_password, choose_language, choose_tenant, sign_out
 
 _API = [
     include(name)
@@ -25,6 +25,7 @@ urlpatterns = [
     path("metrics", metrics),
     *[path("api/v1/", urls) for urls in _API],
     path("admin/tenant/", choose_tenant, name="choose_tenant"),
+    path("admin/language/", choose_language, name="choose_language"),
     path("admin/", include(second_factor.urlpatterns)),
     path("admin/tenants/", include(access.urls())),
     path("admin/desk/", include(desk.urls())),

@@ -16,6 +16,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
@@ -36,11 +37,30 @@ from tenants.registry import (
 )
 from tenants.signing import require_recent
 from tenants.standing import Standing
+from tenants.words import gettext_lazy, pgettext_lazy, said
 
-_ENDED_BECAUSE = [("no_longer_needed", "no longer needed"), ("leaked", "may have leaked"), ("other", "other")]
-_LEFT_BECAUSE = [("left", "left, or does other work"), ("granted_wrongly", "was given by mistake"), ("other", "other")]
-_LIVES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is ended")]
-_OVERLAPS = [("0", "at once"), ("1", "after an hour"), ("24", "after a day"), ("168", "after a week")]
+_ENDED_BECAUSE = [
+    ("no_longer_needed", gettext_lazy("no longer needed")),
+    ("leaked", gettext_lazy("may have leaked")),
+    ("other", pgettext_lazy("code", "other")),
+]
+_LEFT_BECAUSE = [
+    ("left", gettext_lazy("left, or does other work")),
+    ("granted_wrongly", gettext_lazy("was given by mistake")),
+    ("other", pgettext_lazy("code", "other")),
+]
+_LIVES = [
+    ("30", gettext_lazy("30 days")),
+    ("90", gettext_lazy("90 days")),
+    ("365", gettext_lazy("a year")),
+    ("", gettext_lazy("until it is ended")),
+]
+_OVERLAPS = [
+    ("0", gettext_lazy("at once")),
+    ("1", gettext_lazy("after an hour")),
+    ("24", gettext_lazy("after a day")),
+    ("168", gettext_lazy("after a week")),
+]
 
 
 def _chosen(choices: Iterable[tuple[str, str]], label: str, **more: Any) -> forms.ChoiceField:
@@ -54,14 +74,20 @@ def _typed(label: str, most: int, **more: Any) -> forms.CharField:
 class AgentForm(forms.Form):
     """A program to register."""
 
-    name = _typed("Name", 100)
-    clearance = _chosen([(str(n), word) for n, word in enumerate(CLEARANCES)], "Clearance", initial="1")
-    clearance.help_text = "The highest class that it may read."
-    trust = forms.IntegerField(min_value=0, max_value=100, initial=50, label="Trust")
+    name = _typed(gettext_lazy("Name"), 100)
+    clearance = _chosen(
+        [(str(n), pgettext_lazy("code", word)) for n, word in enumerate(CLEARANCES)],
+        gettext_lazy("Clearance"),
+        initial="1",
+    )
+    clearance.help_text = gettext_lazy("The highest class that it may read.")
+    trust = forms.IntegerField(min_value=0, max_value=100, initial=50, label=gettext_lazy("Trust"))
     trust.widget = UnfoldAdminTextInputWidget(attrs={"inputmode": "numeric"})
-    trust.help_text = "0 to 100: how much it weighs against others that say something else of the same instant."
-    purposes = _typed("Purposes", 1_000, required=False)
-    purposes.help_text = "What it may use memory for, separated by commas: support, travel."
+    trust.help_text = gettext_lazy(
+        "0 to 100: how much it weighs against others that say something else of the same instant."
+    )
+    purposes = _typed(gettext_lazy("Purposes"), 1_000, required=False)
+    purposes.help_text = gettext_lazy("What it may use memory for, separated by commas: support, travel.")
 
 
 class KeyForm(forms.Form):
@@ -71,36 +97,38 @@ class KeyForm(forms.Form):
     scopes = forms.MultipleChoiceField(
         choices=[(scope.value, scope.value) for scope in Scope],
         initial=["read", "write"],
-        label="May",
+        label=gettext_lazy("May"),
         widget=forms.CheckboxSelectMultiple(),
     )
-    lives = _chosen(_LIVES, "Lives for", initial="90", required=False)
+    lives = _chosen(_LIVES, gettext_lazy("Lives for"), initial="90", required=False)
 
 
 class RotationForm(forms.Form):
     """A key to put in another's place."""
 
     number = forms.UUIDField(widget=forms.HiddenInput())
-    overlap = _chosen(_OVERLAPS, "The old key ends", initial="24")
+    overlap = _chosen(_OVERLAPS, gettext_lazy("The old key ends"), initial="24")
 
 
 class RevocationForm(forms.Form):
     """Why a key ends."""
 
-    reason = _chosen(_ENDED_BECAUSE, "Reason")
+    reason = _chosen(_ENDED_BECAUSE, gettext_lazy("Reason"))
 
 
 class MemberForm(forms.Form):
     """Somebody to let in, in a role."""
 
-    username = _typed("Name to sign in with", 150)
-    role = _chosen([(role.value, role.value.replace("_", " ")) for role in MemberRole], "Role")
+    username = _typed(gettext_lazy("Name to sign in with"), 150)
+    role = _chosen(
+        [(role.value, pgettext_lazy("code", role.value.replace("_", " "))) for role in MemberRole], gettext_lazy("Role")
+    )
 
 
 class RemovalForm(forms.Form):
     """Why somebody's role ends."""
 
-    reason = _chosen(_LEFT_BECAUSE, "Reason")
+    reason = _chosen(_LEFT_BECAUSE, gettext_lazy("Reason"))
 
 
 Page = Callable[..., HttpResponseBase]
@@ -122,15 +150,17 @@ def _of_admins(page: Page) -> Page:
 
 
 _WORDS = {
-    "name_taken": "There is an agent of that name already.",
-    "key_revoked": "That key was ended already.",
-    "key_expired": "That key has expired: issue a new one instead.",
-    "key_issued_already": "This form was sent already. A key is shown once: if nobody kept it, end it and issue another.",
-    "role_taken": "That person has that role already.",
-    "member_refused": "That is no name to sign in with: letters, digits and @.+-_ only.",
-    "agent_refused": "A field is out of its bounds.",
-    "own_role": "Nobody gives a role to themselves, or takes one of their own away.",
-    "last_admin": "A tenant keeps at least one tenant admin.",
+    "name_taken": gettext_lazy("There is an agent of that name already."),
+    "key_revoked": gettext_lazy("That key was ended already."),
+    "key_expired": gettext_lazy("That key has expired: issue a new one instead."),
+    "key_issued_already": gettext_lazy(
+        "This form was sent already. A key is shown once: if nobody kept it, end it and issue another."
+    ),
+    "role_taken": gettext_lazy("That person has that role already."),
+    "member_refused": gettext_lazy("That is no name to sign in with: letters, digits and @.+-_ only."),
+    "agent_refused": gettext_lazy("A field is out of its bounds."),
+    "own_role": gettext_lazy("Nobody gives a role to themselves, or takes one of their own away."),
+    "last_admin": gettext_lazy("A tenant keeps at least one tenant admin."),
 }
 
 
@@ -167,9 +197,9 @@ def register_agent(request: HttpRequest, standing: Standing) -> HttpResponse:
     """Register a program; its key is issued on the next page."""
     assert standing.tenant is not None
     words = {
-        "title": "Register an agent",
-        "lead": "A program that may read or write this tenant's memory, once it has a key.",
-        "act": "Register",
+        "title": _("Register an agent"),
+        "lead": _("A program that may read or write this tenant's memory, once it has a key."),
+        "act": _("Register"),
         "back": reverse("admin:tenants_agent_changelist"),
     }
     form = AgentForm(request.POST or None)
@@ -188,7 +218,7 @@ def register_agent(request: HttpRequest, standing: Standing) -> HttpResponse:
         )
     except Problem as problem:
         return _refused(request, form, problem, **words)
-    messages.success(request, f"{agent} is registered. It needs a key.")
+    messages.success(request, _("%(agent)s is registered. It needs a key.") % {"agent": agent})
     return HttpResponseRedirect(reverse("issue_key", kwargs={"agent": agent.id}))
 
 
@@ -198,9 +228,9 @@ def issue(request: HttpRequest, standing: Standing, agent: str) -> HttpResponse:
     found: Agent = _found(Agent, agent)
     back = reverse("admin:tenants_agent_change", args=[found.id])
     words = {
-        "title": f"Issue a key for {found.name}",
-        "lead": "The key is shown once, on the next page. Only its digest is kept.",
-        "act": "Issue the key",
+        "title": _("Issue a key for %(found)s") % {"found": found.name},
+        "lead": _("The key is shown once, on the next page. Only its digest is kept."),
+        "act": _("Issue the key"),
         "back": back,
     }
     form = KeyForm(request.POST or None, initial={"number": new_id()})
@@ -219,7 +249,7 @@ def issue(request: HttpRequest, standing: Standing, agent: str) -> HttpResponse:
         )
     except Problem as problem:
         return _refused(request, form, problem, **words)
-    return _shown_key(request, issued, title=f"Key for {found.name}", back=back)
+    return _shown_key(request, issued, title=_("Key for %(found)s") % {"found": found.name}, back=back)
 
 
 @_of_admins
@@ -228,9 +258,9 @@ def rotate(request: HttpRequest, standing: Standing, key: str) -> HttpResponse:
     found: AgentKey = _found(AgentKey, key)
     back = reverse("admin:tenants_agentkey_change", args=[found.id])
     words = {
-        "title": f"Rotate key {found.prefix}",
-        "lead": "A new key with the same scopes and lifetime is shown once. Both work until the old one ends.",
-        "act": "Rotate",
+        "title": _("Rotate key %(prefix)s") % {"prefix": found.prefix},
+        "lead": _("A new key with the same scopes and lifetime is shown once. Both work until the old one ends."),
+        "act": _("Rotate"),
         "back": back,
     }
     form = RotationForm(request.POST or None, initial={"number": new_id()})
@@ -247,7 +277,7 @@ def rotate(request: HttpRequest, standing: Standing, key: str) -> HttpResponse:
         )
     except Problem as problem:
         return _refused(request, form, problem, **words)
-    return _shown_key(request, issued, title=f"Key in place of {found.prefix}", back=back)
+    return _shown_key(request, issued, title=_("Key in place of %(prefix)s") % {"prefix": found.prefix}, back=back)
 
 
 def _shown_key(request: HttpRequest, issued: Issued, *, title: str, back: str) -> HttpResponse:
@@ -257,9 +287,14 @@ def _shown_key(request: HttpRequest, issued: Issued, *, title: str, back: str) -
         issued.text,
         title=title,
         back=back,
-        what="What goes after Authorization: Api-Key",
-        note=f"May {', '.join(issued.key.scopes)}. "
-        + ("It lives until it is ended." if until is None else f"It lives until {until:%Y-%m-%d %H:%M} UTC."),
+        what=_("What goes after Authorization: Api-Key"),
+        note=_("May %(scopes)s.") % {"scopes": ", ".join(issued.key.scopes)}
+        + " "
+        + (
+            _("It lives until it is ended.")
+            if until is None
+            else _("It lives until %(until)s UTC.") % {"until": format(until, "%Y-%m-%d %H:%M")}
+        ),
     )
 
 
@@ -269,9 +304,9 @@ def revoke(request: HttpRequest, standing: Standing, key: str) -> HttpResponse:
     found: AgentKey = _found(AgentKey, key)
     back = reverse("admin:tenants_agentkey_change", args=[found.id])
     words = {
-        "title": f"End key {found.prefix}",
-        "lead": "From then on every request with it is refused. This cannot be undone.",
-        "act": "End it",
+        "title": _("End key %(prefix)s") % {"prefix": found.prefix},
+        "lead": _("From then on every request with it is refused. This cannot be undone."),
+        "act": _("End it"),
         "stop": True,
         "back": back,
     }
@@ -279,7 +314,7 @@ def revoke(request: HttpRequest, standing: Standing, key: str) -> HttpResponse:
     if request.method != "POST" or not form.is_valid():
         return _asked(request, form, 400 if form.is_bound else 200, **words)
     revoke_key(found, by=standing.actor, now=_now(), reason=form.cleaned_data["reason"])
-    messages.success(request, f"Key {found.prefix} ended.")
+    messages.success(request, _("Key %(prefix)s ended.") % {"prefix": found.prefix})
     return HttpResponseRedirect(back)
 
 
@@ -289,9 +324,9 @@ def invite(request: HttpRequest, standing: Standing) -> HttpResponse:
     assert standing.tenant is not None
     back = reverse("admin:tenants_membership_changelist")
     words = {
-        "title": "Add a member",
-        "lead": "Somebody new gets a password, which is shown once. Somebody who signs in already keeps theirs.",
-        "act": "Add",
+        "title": _("Add a member"),
+        "lead": _("Somebody new gets a password, which is shown once. Somebody who signs in already keeps theirs."),
+        "act": _("Add"),
         "back": back,
     }
     form = MemberForm(request.POST or None)
@@ -304,15 +339,15 @@ def invite(request: HttpRequest, standing: Standing) -> HttpResponse:
     except Problem as problem:
         return _refused(request, form, problem, **words)
     if password is None:
-        messages.success(request, f"{joined.membership} was added.")
+        messages.success(request, _("%(membership)s was added.") % {"membership": joined.membership})
         return HttpResponseRedirect(back)
     return _shown(
         request,
         password,
-        title="A new member",
+        title=_("A new member"),
         back=back,
-        what=f"Password of {given['username']}",
-        note="Hand it over by a way of your own. They change it after signing in, and set up their second factor.",
+        what=_("Password of %(given)s") % {"given": given["username"]},
+        note=_("Hand it over by a way of your own. They change it after signing in, and set up their second factor."),
     )
 
 
@@ -322,9 +357,10 @@ def remove(request: HttpRequest, standing: Standing, membership: str) -> HttpRes
     found: Membership = _found(Membership, membership)
     back = reverse("admin:tenants_membership_changelist")
     words = {
-        "title": f"End the role {found.role.replace('_', ' ')} of {found.user.username}",
-        "lead": "They see nothing more of this tenant by this role, from their next page on.",
-        "act": "End it",
+        "title": _("End the role %(role)s of %(username)s")
+        % {"role": said(found.role.replace("_", " ")), "username": found.user.username},
+        "lead": _("They see nothing more of this tenant by this role, from their next page on."),
+        "act": _("End it"),
         "stop": True,
         "back": back,
     }
@@ -336,7 +372,7 @@ def remove(request: HttpRequest, standing: Standing, membership: str) -> HttpRes
             remove_member(found, by=actor, now=_now(), reason=form.cleaned_data["reason"])
     except Problem as problem:
         return _refused(request, form, problem, **words)
-    messages.success(request, f"{found} ended.")
+    messages.success(request, _("%(found)s ended.") % {"found": found})
     return HttpResponseRedirect(back)
 
 

@@ -19,6 +19,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 from simple_history.admin import SimpleHistoryAdmin
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
@@ -34,6 +35,7 @@ from tenants.registry import CLEARANCES
 from tenants.secrets import provider
 from tenants.standing import NOBODY, Standing
 from tenants.verification import chains, checkpoints, verify
+from tenants.words import gettext_lazy, head, said
 
 
 def standing(request: HttpRequest) -> Standing:
@@ -157,7 +159,7 @@ Shown = Callable[[Any], str]
 def link_to(model: str, field: str, label: str = "") -> Shown:
     """Return a column that leads to the row whose id stands in `field`; `model` as in `memory_fact`."""
 
-    @admin.display(description=label or field.removesuffix("_id").replace("_", " "), empty_value="–")
+    @admin.display(description=label or head(field.removesuffix("_id")), empty_value="–")
     def shown(row: Any) -> str:
         found: UUID | None = getattr(row, field)
         if found is None:
@@ -172,7 +174,7 @@ def link_to(model: str, field: str, label: str = "") -> Shown:
 def instant(field: str, label: str = "") -> Shown:
     """Return a column that shows an instant to the second, in UTC."""
 
-    @admin.display(description=label or field.replace("_", " "), empty_value="–")
+    @admin.display(description=label or head(field), empty_value="–")
     def shown(row: Any) -> str:
         found: datetime | None = getattr(row, field)
         if found is None:
@@ -188,9 +190,9 @@ def instant(field: str, label: str = "") -> Shown:
 def yes(field: str, label: str = "") -> Shown:
     """Return a column that says `yes` where `field` is true, and nothing where it is not."""
 
-    @admin.display(description=label or field.replace("_", " "), empty_value="–")
+    @admin.display(description=label or head(field), empty_value="–")
     def shown(row: Any) -> str:
-        return "yes" if getattr(row, field) else ""
+        return _("yes") if getattr(row, field) else ""
 
     shown.__name__ = f"{field}_yes"
     return shown
@@ -204,7 +206,7 @@ def one_of(field: str, words: Mapping[Any, str], title: str = "") -> type[admin.
         parameter_name = field
 
         def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            return [(value, word) for value, (_, word) in known.items()]
+            return [(value, said(word)) for value, (_, word) in known.items()]
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
             asked = self.value()
@@ -214,7 +216,7 @@ def one_of(field: str, words: Mapping[Any, str], title: str = "") -> type[admin.
                 raise IncorrectLookupParameters
             return queryset.filter(**{field: known[asked][0]})
 
-    OneOf.title = title or field.replace("_", " ")  # type: ignore[assignment]
+    OneOf.title = title or head(field)  # type: ignore[assignment]
     return OneOf
 
 
@@ -343,12 +345,13 @@ class AgentAdmin(HistoryAdmin):
         if not _hands_out(request):
             return ()
         if row is None:
-            return [("Register an agent", reverse("register_agent"), False)]
-        return [("Issue a key", reverse("issue_key", args=[row]), False)]
+            return [(_("Register an agent"), reverse("register_agent"), False)]
+        return [(_("Issue a key"), reverse("issue_key", args=[row]), False)]
 
-    @admin.display(description="clearance", ordering="clearance")
+    @admin.display(description=gettext_lazy("clearance"), ordering="clearance")
     def clearance_word(self, agent: Agent) -> str:
-        return CLEARANCES[agent.clearance]
+        word: str = said(CLEARANCES[agent.clearance])
+        return word
 
 
 @admin.register(AgentKey)
@@ -362,7 +365,7 @@ class AgentKeyAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
     fields: Sequence[Any] = ("id", "prefix", "agent_name", "scopes", *_instants, instant("created_at"))
 
-    @admin.display(description="agent", ordering="agent__name")
+    @admin.display(description=gettext_lazy("agent"), ordering="agent__name")
     def agent_name(self, key: AgentKey) -> str:
         return key.agent.name
 
@@ -370,8 +373,8 @@ class AgentKeyAdmin(ReadOnlyAdmin):
         if row is None or not _hands_out(request):
             return ()
         return [
-            ("Rotate this key", reverse("rotate_key", args=[row]), False),
-            ("End this key", reverse("revoke_key", args=[row]), True),
+            (_("Rotate this key"), reverse("rotate_key", args=[row]), False),
+            (_("End this key"), reverse("revoke_key", args=[row]), True),
         ]
 
 
@@ -389,10 +392,10 @@ class MembershipAdmin(HistoryAdmin):
         if not _hands_out(request):
             return ()
         if row is None:
-            return [("Add a member", reverse("add_member"), False)]
-        return [("End this role", reverse("remove_member", args=[row]), True)]
+            return [(_("Add a member"), reverse("add_member"), False)]
+        return [(_("End this role"), reverse("remove_member", args=[row]), True)]
 
-    @admin.display(description="user")
+    @admin.display(description=gettext_lazy("user"))
     def username(self, membership: Membership) -> str:
         return membership.user.username
 
@@ -476,10 +479,21 @@ class AuditEventAdmin(ReadOnlyAdmin):
             chain=chain,
         )
         if finding.bad is None:
-            since = "" if signed is None else f", and holds the checkpoint signed at entry {signed.seq}"
-            messages.success(request, f"The chain is sound: {finding.entries} entries checked{since}.")
+            told = _("The chain is sound: %(entries)s entries checked.") % {"entries": finding.entries}
+            if signed is not None:
+                told = _(
+                    "The chain is sound: %(entries)s entries checked, and holds the checkpoint signed at entry %(seq)s."
+                ) % {
+                    "entries": finding.entries,
+                    "seq": signed.seq,
+                }
+            messages.success(request, told)
         else:
-            messages.error(request, f"The chain does not hold from entry {finding.bad} on: {finding.code}.")
+            messages.error(
+                request,
+                _("The chain does not hold from entry %(bad)s on: %(code)s.")
+                % {"bad": finding.bad, "code": finding.code},
+            )
         return HttpResponseRedirect(reverse("admin:tenants_auditevent_changelist"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEvent]:
@@ -487,11 +501,11 @@ class AuditEventAdmin(ReadOnlyAdmin):
         entries: QuerySet[AuditEvent] = super().get_queryset(request)
         return entries.filter(chain=standing(request).tenant or PLATFORM)
 
-    @admin.display(description="digest")
+    @admin.display(description=gettext_lazy("digest"))
     def digest_hex(self, event: AuditEvent) -> str:
         return "" if event.digest is None else bytes(event.digest).hex()
 
-    @admin.display(description="hash")
+    @admin.display(description=gettext_lazy("hash"))
     def hash_hex(self, event: AuditEvent) -> str:
         return bytes(event.hash).hex()
 

@@ -6,6 +6,11 @@ class TenantsConfig(AppConfig):
     name = "tenants"
     default_auto_field = "django.db.models.BigAutoField"
 
+    def ready(self) -> None:
+        from tenants.words import name_models
+
+        name_models(self)
+
 
 class AccountsConfig(AccountConfig):
     """allauth's accounts, behind a middleware of ours that leaves API requests alone."""

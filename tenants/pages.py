@@ -6,7 +6,9 @@ from django.contrib.auth.views import PasswordChangeView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
+from django.views.i18n import set_language
 
 from tenants.audit import Action
 from tenants.signing import PasswordChange, record
@@ -25,8 +27,17 @@ def choose_tenant(request: HttpRequest) -> HttpResponse:
             request.session.cycle_key()
             request.session[CHOSEN] = sent
             return HttpResponseRedirect(reverse("admin:index"))
-    context = {**admin.site.each_context(request), "title": "Choose a tenant", "choices": choices}
+    context = {**admin.site.each_context(request), "title": _("Choose a tenant"), "choices": choices}
     return render(request, "admin/choose_tenant.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def choose_language(request: HttpRequest) -> HttpResponse:
+    """Show the languages that there are; remember in a cookie the one that is sent, if it is one of them."""
+    if request.method == "POST":
+        return set_language(request)
+    context = {**admin.site.each_context(request), "title": _("Language")}
+    return render(request, "admin/choose_language.html", context)
 
 
 @require_http_methods(["POST"])

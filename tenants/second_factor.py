@@ -21,10 +21,12 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import path, reverse, reverse_lazy
+from django.utils.translation import gettext as _
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tenants.audit import Action
 from tenants.signing import CodeAgain, KeyAgain, KeyStep, NewKey, PasswordAgain, SecondStep, SignIn, confirm, record
+from tenants.words import gettext_lazy
 
 
 class _Ours:
@@ -51,7 +53,7 @@ class FirstStep(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         given = super().get_context_data(**kwargs)
-        ours = {"title": "Sign in", "app_path": self.request.get_full_path()}
+        ours = {"title": _("Sign in"), "app_path": self.request.get_full_path()}
         return {**admin.site.each_context(self.request), **given, **ours}
 
     def form_valid(self, form: Any) -> HttpResponse:
@@ -64,7 +66,7 @@ class FirstStep(LoginView):
 class SecondStepPage(_Ours, AuthenticateView):
     """A code of the app, a recovery code or a security key, before the sign-in is done."""
 
-    title = "Sign in: second step"
+    title = gettext_lazy("Sign in: second step")
     form_class = SecondStep
     webauthn_form_class = KeyStep
 
@@ -95,14 +97,14 @@ class _Again(_Ours):
 class PasswordAgainPage(_Again, ReauthenticateView):
     """By the password: for whoever has no second factor."""
 
-    title = "Show that it is you"
+    title = gettext_lazy("Show that it is you")
     form_class = PasswordAgain
 
 
 class CodeAgainPage(_Again, CodeAgainView):
     """By a code."""
 
-    title = "Show that it is you"
+    title = gettext_lazy("Show that it is you")
     form_class = CodeAgain
     code_wanted = True
 
@@ -110,7 +112,7 @@ class CodeAgainPage(_Again, CodeAgainView):
 class KeyAgainPage(_Again, ReauthenticateWebAuthnView):
     """By a security key."""
 
-    title = "Show that it is you"
+    title = gettext_lazy("Show that it is you")
     form_class = KeyAgain
     template_name = "mfa/webauthn/reauthenticate.html"
     code_wanted = True
@@ -124,13 +126,13 @@ class KeyAgainPage(_Again, ReauthenticateWebAuthnView):
 class Overview(_Ours, IndexView):
     """What a person has, and what they may do about it."""
 
-    title = "Second factor"
+    title = gettext_lazy("Second factor")
 
 
 class Enrol(_Ours, ActivateTOTPView):
     """An authenticator app: scan, type the code, done."""
 
-    title = "Set up an authenticator app"
+    title = gettext_lazy("Set up an authenticator app")
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(required=settings.ENVIRONMENT.require_mfa, **kwargs)
@@ -151,7 +153,7 @@ class Enrol(_Ours, ActivateTOTPView):
 class Remove(_Ours, DeactivateTOTPView):
     """Takes the app away, and the recovery codes with it."""
 
-    title = "Remove the authenticator app"
+    title = gettext_lazy("Remove the authenticator app")
 
     def form_valid(self, form: Any) -> HttpResponse:
         answer: HttpResponse = super().form_valid(form)
@@ -162,7 +164,7 @@ class Remove(_Ours, DeactivateTOTPView):
 class AddKey(_Ours, AddWebAuthnView):
     """A security key: of the browser, the phone, or one that is plugged in."""
 
-    title = "Set up a security key"
+    title = gettext_lazy("Set up a security key")
     form_class = NewKey
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -179,7 +181,7 @@ class AddKey(_Ours, AddWebAuthnView):
 class RemoveKey(_Ours, RemoveWebAuthnView):
     """Takes one security key away; with the last factor go the recovery codes."""
 
-    title = "Remove a security key"
+    title = gettext_lazy("Remove a security key")
     success_url = reverse_lazy("mfa_index")
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -205,13 +207,13 @@ def _has_a_name(request: HttpRequest) -> bool:
 class RecoveryCodes(_Ours, ViewRecoveryCodesView):
     """The recovery codes: shown once."""
 
-    title = "Recovery codes"
+    title = gettext_lazy("Recovery codes")
 
 
 class NewRecoveryCodes(_Ours, GenerateRecoveryCodesView):
     """New recovery codes; the former ones end."""
 
-    title = "New recovery codes"
+    title = gettext_lazy("New recovery codes")
 
     def form_valid(self, form: Any) -> HttpResponse:
         answer: HttpResponse = super().form_valid(form)

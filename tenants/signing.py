@@ -23,6 +23,7 @@ from allauth.mfa.webauthn.forms import AddWebAuthnForm, AuthenticateWebAuthnForm
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
 from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
@@ -108,7 +109,7 @@ class SignIn(AuthenticationForm):
         tried = hashlib.sha256(str(self.cleaned_data.get("username", "")).casefold().encode()).hexdigest()
         try:
             if not ratelimit.consume(self.request, action="login_failed", key=tried):
-                raise ValidationError("Too many failed sign-ins. Try again in a few minutes.")
+                raise ValidationError(_("Too many failed sign-ins. Try again in a few minutes."))
             cleaned: dict[str, Any] = super().clean()
         except ValidationError:
             record_failure(datetime.now(UTC))

@@ -1,0 +1,8 @@
+"""What templates ask of words besides Django's own: a code in the reader's language."""
+
+from django import template
+
+from tenants.words import said
+
+register = template.Library()
+register.filter("said", said)
