@@ -4,7 +4,7 @@ valid_from decides, then rank, then act. Shares no code with what it judges.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -72,6 +72,10 @@ class Key:
     def values(self, instant: datetime, known: datetime | None = None) -> list[str]:
         """What a reader is answered, sorted: what has ended is not there, whichever instants are asked about."""
         return sorted(life.value for life in self.holds(instant, known) if not life.ended)
+
+    def says_now(self, value: str | None) -> bool:
+        """Whether `value` holds now."""
+        return any(life.value == value and not life.ended for life in self.holds(datetime.now(UTC)))
 
     def before(self, life: Life, instant: datetime, known: datetime | None = None) -> Life | None:
         """What held until `life`, which holds at `instant`, began to; None where nothing that is shown did."""

@@ -63,6 +63,9 @@ class Ledger(RuleBasedStateMachine):
         self.keys = {name: Key(KEYS[name].multi, KEYS[name].policy) for name in names}
         self.pending: dict[Any, Proposal] = {}
         self.known: set[Any] = set()
+        # What a person rejected, with how many sayings waited until then.
+        self.rejected: dict[tuple[str, str], int] = {}
+        self.asked = 0
 
     def actor(self, who: str) -> Any:
         return {"low": self.doors.low, "middle": self.doors.agent, "high": self.doors.high}.get(who, self.doors.person)
@@ -111,7 +114,7 @@ class Ledger(RuleBasedStateMachine):
             given.pop("tool", None)
         body = self.doors.body(name, value, start, until, subject=self.subject, **given)
         outcome = self.doors.write([body], by=self.actor(who))[0]
-        self._judge(name, value, start, until, who, outcome, is_end=bool(given.get("ended")))
+        self._judge(name, value, start, until, who, outcome, is_end=bool(given.get("ended")), dated=start is not None)
 
     def _judge(
         self,
@@ -125,9 +128,16 @@ class Ledger(RuleBasedStateMachine):
         is_end: bool,
         targets: tuple[Said, ...] = (),
         named: Any = None,
+        dated: bool = True,
         rows: Iterator[tuple[Any, ...]] | None = None,
     ) -> None:
         key = self.keys[name]
+        # An instant of before the decision; `named` begins when what it corrects did, and says no instant of its own.
+        returns = value is not None and (name, value) in self.rejected
+        if returns and dated:
+            assert isinstance(outcome, Denied), outcome
+            assert outcome.code == "suppressed"
+            return
         confirmed = who == "person" and start is not None and named is None
         rivals = [] if start is None else key.rivals(value, is_end=is_end, valid_from=start, gone=targets)
         rank = key.rank(rivals, confirmed=confirmed, trust=TRUST[who])
@@ -141,7 +151,8 @@ class Ledger(RuleBasedStateMachine):
             "confirmed": confirmed,
         }
         asks = any(each.confirmed for each in targets) and who != "person"
-        if asks or (not confirmed and key.asks(rank, rivals)):
+        returns = returns and (bool(targets) or is_end or not key.says_now(value))
+        if returns or asks or (not confirmed and key.asks(rank, rivals)):
             assert isinstance(outcome, Asked), outcome
             self._wait(outcome, Proposal(name, "correction" if targets else "fact", value, is_end, named), saying)
             return
@@ -248,6 +259,8 @@ class Ledger(RuleBasedStateMachine):
         body = self.doors.body(name, value, start, None, subject=self.subject, corrects=named, ended=value is None)
         outcome = self.doors.write([body], by=self.actor(who))[0]
         refused = self._refusal(targets, who)
+        if start is not None and (name, value) in self.rejected:
+            refused = 422
         if refused is not None:
             assert isinstance(outcome, Denied), outcome
             assert outcome.status == refused
@@ -259,7 +272,16 @@ class Ledger(RuleBasedStateMachine):
             assert outcome.status == 422
             return
         self._judge(
-            name, value, begins, until, who, outcome, is_end=value is None, targets=tuple(standing), named=named
+            name,
+            value,
+            begins,
+            until,
+            who,
+            outcome,
+            is_end=value is None,
+            targets=tuple(standing),
+            named=named,
+            dated=start is not None,
         )
 
     @rule(which=NAMES, items=st.lists(st.tuples(VALUES, STARTS, UNTIL, st.booleans()), min_size=2, max_size=5), who=WHO)
@@ -300,7 +322,8 @@ class Ledger(RuleBasedStateMachine):
             == (proposal.name, proposal.act, proposal.value, proposal.is_end, proposal.target)
         ]
         assert same in ([], [outcome.candidate]), "an equal proposal joins the one that waits"
-        self.pending.setdefault(outcome.candidate, proposal).told.append(saying)
+        self.asked += 1
+        self.pending.setdefault(outcome.candidate, proposal).told.append({**saying, "place": self.asked})
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), accept=st.sampled_from([True, True, False]))
@@ -313,6 +336,8 @@ class Ledger(RuleBasedStateMachine):
         if not accept:
             del self.pending[candidate]
             assert not rows
+            if proposal.act != "retraction" and proposal.value is not None:
+                self.rejected[proposal.name, proposal.value] = self.asked
             return
         targets: list[Said] = []
         if proposal.target is not None:
@@ -326,16 +351,25 @@ class Ledger(RuleBasedStateMachine):
                 assert outcome.status == 409
                 return
             targets = [each for each in named if each.retracted_at is None]
+        told = proposal.told
+        if proposal.act != "retraction" and proposal.value is not None:
+            decided = self.rejected.get((proposal.name, proposal.value), 0)
+            told = [each for each in told if each["place"] > decided]
+            if not told:
+                assert isinstance(outcome, Denied), outcome
+                assert (outcome.status, outcome.code) == (409, "suppressed")
+                return
+        told = [{name: each for name, each in saying.items() if name != "place"} for saying in told]
         del self.pending[candidate]
         if proposal.act == "retraction":
             assert isinstance(outcome, Retracted), outcome
             self._take_back(targets, self._retracted_at(targets[0].name))
             return
         assert isinstance(outcome, Written), outcome
-        assert len(rows) == len(proposal.told) + 1, "what was said, and the person's word"
+        assert len(rows) == len(told) + 1, "what was said, and the person's word"
         self._take_back(targets, rows[0][1])
-        confirmation = {**proposal.told[-1], "trust": 0, "writer": "person", "confirmed": True}
-        for saying, row in zip([*proposal.told, confirmation], rows, strict=True):
+        confirmation = {**told[-1], "trust": 0, "writer": "person", "confirmed": True}
+        for saying, row in zip([*told, confirmation], rows, strict=True):
             rivals = key.rivals(saying["value"], is_end=saying["is_end"], valid_from=saying["valid_from"])
             rank = key.rank(rivals, confirmed=saying["confirmed"], trust=saying["trust"])
             self._stand(key, saying, rank, row)

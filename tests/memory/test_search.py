@@ -100,7 +100,7 @@ def test_an_entry_is_as_visible_as_its_payload(doors: Doors, superuser: Any, cha
 def test_an_entry_falls_with_the_content_of_its_payload(doors: Doors, superuser: Any) -> None:
     kept = [say(doors, "a heron on the river") for _ in range(2)]
     superuser.execute(
-        "UPDATE memory_payload p SET sealed = NULL, redaction_state = 'applied' FROM memory_episode e"
+        "UPDATE memory_payload p SET sealed = NULL, ended_at = now(), redaction_state = 'applied' FROM memory_episode e"
         " WHERE e.id = %s AND p.id = e.payload_id",
         [kept[0]],
     )
