@@ -6,7 +6,7 @@ Pure. Nothing is removed: a character that would not show, or would turn the lin
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
 from policies.detection import detect
@@ -23,7 +23,9 @@ class Piece:
     """A run of text.
 
     `quoted`: part of the evidence; `unseen`: the name of one character that would not show; `changed`: it stands on one
-    side of a comparison only; `masked`: the name of what stands here and is not shown.
+    side of a comparison only; `masked`: the name of what stands here and is not shown. `covers` is how many characters of
+    the text it stands for, where these are not its own: of a mask those beneath it, of an ellipsis
+    those that are left out.
     """
 
     text: str
@@ -31,6 +33,7 @@ class Piece:
     unseen: bool
     changed: bool = False
     masked: bool = False
+    covers: int | None = field(default=None, compare=False)
 
 
 def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
@@ -40,7 +43,7 @@ def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
     at = text.find(quote) if quote else -1
     first, last = (at, at + len(quote)) if at >= 0 else (0, 0)
     begin, end = max(0, first - around), min(len(text), last + around)
-    found: list[Piece] = [Piece("… ", False, False)] if begin else []
+    found: list[Piece] = [Piece("… ", False, False, covers=begin)] if begin else []
     for start, stop, quoted in ((begin, first, False), (first, last, True), (last, end, False)):
         run = ""
         for place in range(start, stop):
@@ -51,11 +54,11 @@ def pieces(text: str, quote: str = "", *, around: int = 1_500) -> list[Piece]:
             if run:
                 found.append(Piece(run, quoted, False))
                 run = ""
-            found.append(Piece(f"U+{ord(letter):04X}", quoted, True))
+            found.append(Piece(f"U+{ord(letter):04X}", quoted, True, covers=1))
         if run:
             found.append(Piece(run, quoted, False))
     if end < len(text):
-        found.append(Piece(" …", False, False))
+        found.append(Piece(" …", False, False, covers=len(text) - end))
     return found
 
 
@@ -80,7 +83,7 @@ def veiled(text: str, quote: str = "", *, names: Sequence[str] = (), around: int
     first, last = (at, at + len(quote)) if at >= 0 else (0, 0)
     begin, end = max(0, first - around), min(len(text), last + around)
     known = Known(tuple(names))
-    found: list[Piece] = [Piece("… ", False, False)] if begin else []
+    found: list[Piece] = [Piece("… ", False, False, covers=begin)] if begin else []
     for start, stop in ((begin, first), (last, end)):
         if start == last and at >= 0:
             found += [replace(piece, quoted=True) for piece in pieces(quote, around=len(quote))]
@@ -89,11 +92,12 @@ def veiled(text: str, quote: str = "", *, names: Sequence[str] = (), around: int
             if each.group not in _VEILED or each.start < at_side:
                 continue
             found += pieces(side[at_side : each.start], around=stop)
-            found.append(Piece(_NAMED.get(each.type, each.type), False, False, masked=True))
+            covers = each.end - each.start
+            found.append(Piece(_NAMED.get(each.type, each.type), False, False, masked=True, covers=covers))
             at_side = each.end
         found += pieces(side[at_side:], around=stop)
     if end < len(text):
-        found.append(Piece(" …", False, False))
+        found.append(Piece(" …", False, False, covers=len(text) - end))
     return found
 
 

@@ -21,6 +21,7 @@ from policies.models import PolicyVersion
 from policies.rules import PolicyDocument, policy_document
 from policies.vocabulary import Basis, Sensitivity
 from retention import matters, redaction
+from retention.desk import redacting
 from retention.desk.claims import digest_of
 from retention.desk.queues import COUNTED, PAGE, REACH, Backlog, Choice, Item, Place, Row, as_writer, holds_on
 from retention.models import Matter
@@ -83,14 +84,10 @@ _EDIT = Choice(
     hint="Another value is confirmed in place of the proposed one, as your own saying.",
 )
 _REJECT = Choice("reject", "d", "Reject", wording.DECIDING["reject"], ends=True, bulk=True)
-_REDACT = Choice(
-    *("redact", "r", "Redact"),
+_REDACT = redacting.choice(
     {"not_to_be_kept": "not to be kept", "third_party": "about somebody else", "excessive": "more than is needed",
      "wrong_subject": "about the wrong subject", "credential": "a credential", "other": "other"},
-    form="scope",
-    ends=True,
     bulk=True,
-    hint="It is hidden from agents at once. A privacy officer looks at what follows, and takes it out for good or gives it back.",
 )  # fmt: skip
 _HOLD = Choice(
     *("hold", "h", "Hold", {"hold": "for the matter"}),
@@ -188,11 +185,7 @@ def _class_given(given: Mapping[str, str], item: Item) -> Sensitivity:
 
 
 def _propose_redaction(actor: Actor, item: Item, reason: str, given: Mapping[str, str], now: datetime) -> str:
-    picks = [redaction.Pick(kind=redaction.Kind.CANDIDATE, target=item.id)]
-    if given.get("scope") == "episode":
-        episodes = {each["row"].episode_id for each in item.facts["sayings"]} - {None}
-        picks += [redaction.Pick(kind=redaction.Kind.EPISODE, target=each) for each in sorted(episodes)]
-    redaction.propose(actor, picks, reason=reason, now=now)
+    redacting.propose(actor, item, reason, given, now=now)
     return f"Hidden, and proposed for redaction: {item.title}."
 
 
@@ -326,7 +319,11 @@ def _item(actor: Actor, roles: Sequence[MemberRole], candidate: Candidate) -> It
             "holds": covered,
             "matters": open_matters,
             "levels": [(int(each), each.label, each >= level) for each in Sensitivity],
-            "has_episode": any(each.episode_id is not None for each in sayings),
+            redacting.OFFERED: redacting.Offered(
+                redaction.Pick(kind=redaction.Kind.CANDIDATE, target=candidate.id),
+                sorted({each.episode_id for each in sayings if each.episode_id is not None}),
+            ),
+            "strategies": redacting.STRATEGIES,
             "readers": [] if held is None else sight.readers(tenant, held.fact),
             "derived": derived,
             "alike_subject": alike[0],
@@ -367,6 +364,8 @@ def _opened(item: Item, shown: sight.Shown, *, whole: bool) -> Mapping[str, Any]
         "named": named,
         "subject": None if shown.subject is None else pieces(shown.subject),
         "sources": {each.saying: _evidence(each, names, whole=whole) for each in shown.sources},
+        # Words may be marked where the text stands, not its quote alone.
+        "markable": {each.saying for each in shown.sources if each.text is not None},
         "rests_on": [found for each in shown.held_sources if (found := _evidence(each, names, whole=whole))],
         "whole": whole,
     }

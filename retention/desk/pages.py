@@ -22,7 +22,7 @@ from django.urls import URLPattern, path, reverse
 
 from memory.models import Candidate, Episode, Fact, Subject
 from policies.vocabulary import Sensitivity
-from retention.desk import bulk, claims, reveals
+from retention.desk import bulk, claims, redacting, reveals
 from retention.desk.candidates import CONFLICTS, FACTS
 from retention.desk.listed import DISPOSITION, PROCEDURES, REQUESTS
 from retention.desk.quarantine import QUARANTINE
@@ -127,6 +127,10 @@ _WORDS = {
     "value_missing": "Give the value that is to be confirmed.",
     "credential": "That is a credential. It is not kept, and nobody may confirm it.",
     "nothing_to_edit": "There is no value to edit.",
+    "nothing_marked": "Mark the words that are to go first.",
+    "look_first": "Look at what follows first.",
+    "already_redacted": "Nothing of it is left to take out.",
+    "nothing_to_redact": "It holds no content.",
     "request_refused": "That is not complete: a reason, and a case reference of letters, digits and . _ / -.",
 }
 _PLACES = {
@@ -135,6 +139,10 @@ _PLACES = {
     "value": "the value",
     "matter": "the matter",
     "level": "the class",
+    "scope": "what is taken out",
+    "marked": "the marked words",
+    "strategy": "what stays in their place",
+    "shown": "what follows",
 }
 
 
@@ -384,14 +392,33 @@ def decide(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
     given = {name: str(value) for name, value in request.POST.items()}
     if choice.keeps:
         return JsonResponse({"told": found.decide(at.actor, waiting, act, reason, given, now=at.now), "stays": True})
-    claims.decided(at.actor, held.id, act=act, reason=reason)
     told = found.decide(at.actor, waiting, act, reason, given, now=at.now)
+    if choice.form == "scope" and found.item(at.actor, [MemberRole(role) for role in at.roles], wanted) is not None:
+        # Words beside the evidence were taken out: what is to be decided still waits, under the same claim.
+        return JsonResponse({"told": told, "stays": True})
+    claims.decided(at.actor, held.id, act=act, reason=reason)
     return JsonResponse(
         {
             "told": told,
             "item": str(wanted),
             "progress": render_to_string("desk/progress.html", {"progress": claims.progress(at.actor, now=at.now)}),
         }
+    )
+
+
+@_page("POST")
+def foresee(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Return what would follow from taking out what was picked of a claimed item, as numbers; nothing changes."""
+    found, wanted = at.queue(queue), _id(item)
+    if claims.mine(at.actor, wanted) is None:
+        raise Clash("claim_lapsed")
+    waiting = _waiting(at, found, wanted)
+    if waiting.barred or not any(choice.form == "scope" for choice in waiting.choices):
+        raise Forbidden("not_yours_to_decide")
+    foreseen = redacting.foresee(at.actor, waiting, {name: str(value) for name, value in request.POST.items()})
+    context = redacting.told(foreseen)
+    return JsonResponse(
+        {"foreseen": render_to_string("desk/foreseen.html", context, request), "shown": foreseen.digest.hex()}
     )
 
 
@@ -537,6 +564,7 @@ def urls() -> list[URLPattern]:
         path("<slug:queue>/<str:item>/renew/", renew, name="desk_renew"),
         path("<slug:queue>/<str:item>/release/", release, name="desk_release"),
         path("<slug:queue>/<str:item>/decide/", decide, name="desk_decide"),
+        path("<slug:queue>/<str:item>/foresee/", foresee, name="desk_foresee"),
         path("<slug:queue>/<str:item>/reveal/", reveal, name="desk_reveal"),
         path("<slug:queue>/<str:item>/again/", again, name="desk_again"),
     ]

@@ -15,12 +15,17 @@ from memory.models import Episode
 from memory.rows import fetch
 from policies.vocabulary import Sensitivity
 from retention import redaction
+from retention.desk import redacting
 from retention.desk.claims import digest_of
 from retention.desk.queues import COUNTED, PAGE, REACH, Backlog, Choice, Item, Place, Row, holds_on
 from tenants.actors import Actor, MemberRole
+from tenants.words import gettext_lazy
 
 #: How soon somebody looks.
 WITHIN = timedelta(hours=24)
+
+#: So many characters are shown: what speaks to the agent may stand far down.
+_READ = 20_000
 
 _THOSE = """
 FROM memory_episode e
@@ -57,11 +62,8 @@ _KEEP = Choice(
     bulk=True,
     hint="Agents are not given it as context, now or later. What was drawn from it waits for a person as it did.",
 )  # fmt: skip
-_REDACT = Choice(
-    *("redact", "r", "Redact"),
+_REDACT = redacting.choice(
     {"not_to_be_kept": "not to be kept", "credential": "a credential", "third_party": "about somebody else", "other": "other"},
-    ends=True,
-    hint="It is hidden from agents at once. A privacy officer looks at what follows, and takes it out for good or gives it back.",
 )  # fmt: skip
 
 
@@ -118,6 +120,9 @@ class Quarantine:
             facts={
                 "text_title": "What it says",
                 "has_text": True,
+                redacting.OFFERED: redacting.Offered(redaction.Pick(kind=redaction.Kind.EPISODE, target=item), [item]),
+                "strategies": redacting.STRATEGIES,
+                "record_words": gettext_lazy("All of the message"),
                 "why": ["It speaks to the agent: an instruction, a persona, or something that is meant not to be seen."],
                 "pairs": [
                     ("Detection", ", ".join(code.replace("_", " ") for code in episode.detected) or "nothing named"),
@@ -145,15 +150,15 @@ class Quarantine:
         text = sight.show_episode(actor, item.id, up_to=up_to)
         if text is None:
             return None
-        return {"text": pieces(text) if up_to > Sensitivity.PERSONAL else veiled(text)}
+        whole = up_to > Sensitivity.PERSONAL
+        return {"text": pieces(text, around=_READ) if whole else veiled(text, around=_READ), "marks": item.id}
 
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
     ) -> str:
         """Leave it apart, which its claim remembers, or propose to redact it."""
         if act == "redact":
-            pick = redaction.Pick(kind=redaction.Kind.EPISODE, target=item.id)
-            redaction.propose(actor, [pick], reason=reason, now=now)
+            redacting.propose(actor, item, reason, given, now=now)
             return "Hidden, and proposed for redaction."
         return "It stays apart."
 

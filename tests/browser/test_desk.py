@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memory.models import Candidate
+from retention.models import RedactionItem
 from tenants.actors import MemberRole, Scope
 from tenants.isolation import Role, tenant_transaction
 from tests.browser.organisation import HOSTILE
@@ -266,4 +267,109 @@ def test_with_single_keys_off_no_letter_acts_and_every_button_does(browser: Any,
     desk.open("/admin/desk/facts/")
     assert page.get_attribute("body", "data-single") == "off"
     assert not desk.complaints, desk.complaints
+    page.context.close()
+
+
+def opened_second(desk: Desk) -> None:
+    """Claim the proposal that rests on a message, by keyboard."""
+    page = desk.page
+    desk.open("/admin/desk/facts/")
+    page.keyboard.press("j")
+    page.wait_for_selector(".notice")
+    page.keyboard.press("m")
+    page.wait_for_selector("body.claimed pre[data-marks]")
+
+
+def required(organisation: Organisation) -> list[tuple[str, list[int]]]:
+    """Return what was picked of episodes: what stays, and which places."""
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        found = RedactionItem.objects.filter(tenant_id=organisation.id, picked=True, kind="episode").order_by("id")
+        return [(each.strategy, list(each.spans)) for each in found]
+
+
+TEXT = "Hi, this is Mira again, about the trip. Mira corrected the deadline. It is now 2031-06-30. You can reach me on "
+
+
+def test_words_beside_the_evidence_are_redacted_by_keyboard_alone_and_the_item_waits_on(
+    browser: Any, site: Site, pictures: Path
+) -> None:
+    organisation = furnished("words")
+    desk = desk_of(browser, site, organisation.person(MemberRole.REVIEWER))
+    page = desk.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    opened_second(desk)
+    item = page.get_attribute("#pane", "data-item")
+    page.keyboard.press("w")
+    page.wait_for_selector("pre.marks:focus .word.at")
+    page.keyboard.press("Home")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert page.inner_text(".word.at") == "is"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowLeft")
+    assert page.locator(".word[aria-selected=true]").all_inner_texts() == ["Mira", "again"]
+    # What is masked can go as well, unseen.
+    page.keyboard.press("ArrowDown")
+    page.evaluate("document.activeElement.querySelector('.word.at').textContent")
+    for _ in range(80):
+        if page.inner_text(".word.at") == "PHONE":
+            break
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press(" ")
+    assert "3 words are marked" in page.inner_text("output.marked")
+    page.wait_for_selector(".foreseen li")
+    assert "episode changes" in page.inner_text(".foreseen")
+    assert "quote" not in page.inner_text(".foreseen")
+    pictured(desk, pictures, "desk-words")
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#told:has-text('proposed for redaction')")
+    begin, phone = TEXT.index("Mira"), len(TEXT)
+    assert required(organisation) == [
+        ("null", [begin, begin + len("Mira again"), phone, phone + len("+351 912 345 678")])
+    ]
+    # The evidence stands without it: the same item is there to be decided, under the same claim.
+    page.wait_for_selector(f"body.claimed #pane[data-item='{item}'] .change")
+    page.wait_for_load_state("networkidle")
+    assert page.get_attribute("#pane", "data-item") == item
+    assert not desk.complaints, desk.complaints
+    page.context.close()
+
+
+def test_words_of_the_evidence_are_marked_by_mouse_and_the_proposal_goes_with_them(
+    browser: Any, site: Site, pictures: Path
+) -> None:
+    organisation = furnished("mouse")
+    desk = desk_of(browser, site, organisation.person(MemberRole.REVIEWER))
+    page = desk.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    opened_second(desk)
+    item = page.get_attribute("#pane", "data-item")
+    page.click("#acts [data-act=redact]")
+    page.check("form.act[data-act=redact] input[value=words]")
+    assert page.locator("form.act[data-act=redact] button[type=submit]").is_visible()
+    page.click("form.act[data-act=redact] button[type=submit]")
+    page.check("form.act[data-act=redact] input[value=third_party]")
+    page.click("form.act[data-act=redact] button[type=submit]")
+    page.wait_for_selector(".foreseen:has-text('Mark the words')")
+    first, last = page.locator("mark .word").nth(0), page.locator("mark .word").nth(3)
+    first.hover()
+    page.mouse.down()
+    last.hover()
+    page.mouse.up()
+    assert page.locator(".word[aria-selected=true]").all_inner_texts() == ["Mira", "corrected", "the", "deadline"]
+    page.select_option("form.act[data-act=redact] select[name=strategy]", "mask")
+    page.wait_for_selector(".foreseen:has-text('quote')")
+    pictured(desk, pictures, "desk-words-mouse")
+    page.click("form.act[data-act=redact] button[type=submit]")
+    page.wait_for_selector(f"body.claimed #pane:not([data-item='{item}'])")
+    begin = TEXT.index("Mira corrected")
+    assert required(organisation) == [("mask", [begin, begin + len("Mira corrected the deadline")])]
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        assert Candidate.objects.get(id=item).redaction_state == "required"
+    # That nothing was marked is an answer of 422, which the browser notes.
+    assert not [each for each in desk.complaints if "422" not in each], desk.complaints
     page.context.close()

@@ -161,7 +161,8 @@
     if (opened() === form) { if (name === "confirm") send(form); return; }
     close();
     form.hidden = false;
-    form.querySelector("textarea, input[name=case], input[name=reason]:checked, input[name=reason]")?.focus();
+    if (form.elements.shown) { if (matchMedia("(min-width: 1101px)").matches) aside.prepend(form.querySelector(".foreseen")); scoped(form); }
+    form.querySelector("textarea, input[name=case], input[name=scope]:checked, input[name=reason]:checked, input[name=reason]")?.focus();
     form.scrollIntoView({ block: "nearest" });
   }
 
@@ -169,12 +170,15 @@
     const form = opened();
     if (!form) return false;
     form.hidden = true;
+    if (form.elements.shown) { const place = foreseen_of(form); place.textContent = ""; form.elements.shown.before(place); }
+    unmark_words();
     pane.focus({ preventScroll: true });
     return true;
   }
 
   async function send(form) {
     if (busy || !form.reportValidity()) return;
+    if (form.elements.shown && !form.elements.shown.value) { await foresee(form); if (!form.elements.shown.value) return; if (form.elements.scope.value === "words") { why("look"); return; } }
     const name = form.dataset.act, id = open.item, data = Object.fromEntries(new FormData(form));
     busy = true;
     for (const each of form.querySelectorAll("button")) each.disabled = true;
@@ -198,6 +202,191 @@
     if (name === "reveal") { show(found); spoken.textContent = pane.querySelector(".revealed")?.textContent ?? ""; return; }
     after(id, found);
   }
+
+  // words that are marked ---------------------------------------------------------------------------------------------
+  // Places are counted in characters of the text as it is stored: what stands for others says how many it covers.
+  const WORD = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{N}\p{M}_]+|[^\s\p{L}\p{N}\p{M}_]/gu;
+  let anchor = null, drawing = null;
+  const texts = () => [...pane.querySelectorAll("pre[data-marks]")];
+  const words_of = (text) => [...text.querySelectorAll(".word")];
+  const marked_words = () => [...pane.querySelectorAll(".word[aria-selected=true]")];
+
+  function cut(text) {
+    if (text.dataset.cut) return;
+    text.dataset.cut = "yes";
+    let at = 0, number = 0;
+    const name = (element, from, to) => { element.classList.add("word"); element.id = `word-${text.dataset.marks}-${number++}`; element.dataset.from = from; element.dataset.to = to; element.setAttribute("role", "option"); element.setAttribute("aria-selected", "false"); };
+    const walk = (node) => {
+      if (node.nodeType === Node.ELEMENT_NODE) {
+        if (node.dataset.covers === undefined) { node.setAttribute("role", "presentation"); [...node.childNodes].forEach(walk); return; }
+        const covers = Number(node.dataset.covers);
+        if (!node.classList.contains("left-out")) name(node, at, at + covers);
+        at += covers;
+        return;
+      }
+      const parts = document.createDocumentFragment(), said = node.data;
+      let done = 0;
+      for (const found of said.matchAll(WORD)) {
+        const between = said.slice(done, found.index);
+        parts.append(between);
+        at += [...between].length;
+        const length = [...found[0]].length, word = document.createElement("span");
+        word.textContent = found[0];
+        name(word, at, at + length);
+        parts.append(word);
+        at += length;
+        done = found.index + found[0].length;
+      }
+      const rest = said.slice(done);
+      parts.append(rest);
+      at += [...rest].length;
+      node.replaceWith(parts);
+    };
+    [...text.childNodes].forEach(walk);
+  }
+
+  function scoped(form) {
+    const by_words = form.elements.scope.value === "words", marking = form.querySelector(".marking");
+    marking.hidden = !by_words;
+    for (const text of texts()) {
+      if (by_words) cut(text);
+      text.classList.toggle("marks", by_words);
+      if (by_words) { text.setAttribute("role", "listbox"); text.setAttribute("aria-multiselectable", "true"); } else text.removeAttribute("role");
+    }
+    if (!by_words) unmark_words(true);
+    changed(form);
+  }
+
+  function to_text() {
+    const form = opened(), by_words = form?.querySelector("input[name=scope][value=words]");
+    if (!by_words) return why("no-such-act");
+    if (!by_words.checked) { by_words.checked = true; scoped(form); }
+    const text = texts()[0];
+    text?.focus({ preventScroll: true });
+    text?.scrollIntoView({ block: "center" });
+  }
+
+  function unmark_words(keep = false) {
+    for (const word of pane.querySelectorAll(".word")) { word.setAttribute("aria-selected", "false"); word.classList.remove("at"); }
+    anchor = null;
+    if (!keep) for (const text of texts()) { text.classList.remove("marks"); text.removeAttribute("role"); text.removeAttribute("aria-activedescendant"); }
+  }
+
+  function go(text, word, extend) {
+    if (!word) return;
+    text.querySelector(".word.at")?.classList.remove("at");
+    word.classList.add("at");
+    text.setAttribute("aria-activedescendant", word.id);
+    word.scrollIntoView({ block: "nearest" });
+    if (!extend) { anchor = word; return; }
+    span(text, anchor ?? word, word);
+  }
+
+  function span(text, from, to) {
+    const all = words_of(text), a = all.indexOf(from), b = all.indexOf(to);
+    // What the run covered before it was drawn shorter again is let go.
+    for (const each of all) if (each.dataset.drawn) { each.setAttribute("aria-selected", "false"); delete each.dataset.drawn; }
+    for (const each of all.slice(Math.min(a, b), Math.max(a, b) + 1)) { if (each.getAttribute("aria-selected") !== "true") each.dataset.drawn = "yes"; each.setAttribute("aria-selected", "true"); }
+    changed(opened());
+  }
+
+  function settle_run() { for (const each of pane.querySelectorAll(".word[data-drawn]")) delete each.dataset.drawn; }
+
+  function flip(word) {
+    settle_run();
+    word.setAttribute("aria-selected", String(word.getAttribute("aria-selected") !== "true"));
+    anchor = word;
+    changed(opened());
+  }
+
+  // Words side by side are one place, with what stands between them.
+  function places() {
+    const found = [];
+    for (const text of texts()) {
+      let last = null;
+      for (const word of words_of(text)) {
+        if (word.getAttribute("aria-selected") !== "true") { last = null; continue; }
+        if (last) last.to = word.dataset.to; else { last = { episode: text.dataset.marks, from: word.dataset.from, to: word.dataset.to }; found.push(last); }
+      }
+    }
+    return found.map((each) => `${each.episode}:${each.from}-${each.to}`);
+  }
+
+  // What follows stands beside the item, with what else follows; on a narrow page in the form.
+  const foreseen_of = (form) => form.querySelector(".foreseen") ?? aside.querySelector(".foreseen");
+
+  function changed(form) {
+    if (!form?.elements.shown) return;
+    form.elements.shown.value = "";
+    foreseen_of(form).textContent = "";
+    const number = marked_words().length, said = form.querySelector("output.marked");
+    if (form.elements.marked) form.elements.marked.value = form.elements.scope.value === "words" ? places().join(" ") : "";
+    if (said) { said.dataset.none ??= said.textContent; said.textContent = number ? `${number} ${number === 1 ? said.dataset.one : said.dataset.more}` : said.dataset.none; }
+    clearTimeout(changed.timer);
+    if (form.elements.scope.value !== "words" || number) changed.timer = setTimeout(() => foresee(form), 350);
+  }
+
+  async function foresee(form) {
+    clearTimeout(changed.timer);
+    if (form.hidden || !open) return;
+    const mine = (foresee.turn = (foresee.turn ?? 0) + 1), place = foreseen_of(form);
+    const data = Object.fromEntries(new FormData(form));
+    const found = await ask(`${open.item}/foresee/`, data);
+    if (mine !== foresee.turn) return;
+    if (found.problem) { place.textContent = found.problem; why(found.problem); return; }
+    place.innerHTML = found.foreseen;
+    form.elements.shown.value = found.shown;
+  }
+
+  pane.addEventListener("change", (event) => {
+    const form = event.target.closest("form.act");
+    if (!form?.elements.shown) return;
+    if (event.target.name === "scope") { scoped(form); if (event.target.value === "words" && form.elements.scope.value === "words") texts()[0]?.scrollIntoView({ block: "nearest" }); }
+    if (event.target.name === "strategy") changed(form);
+  });
+  pane.addEventListener("focusin", (event) => {
+    if (event.target.matches("pre.marks") && !event.target.querySelector(".word.at")) go(event.target, event.target.querySelector("mark .word") ?? event.target.querySelector(".word"), false);
+  });
+  pane.addEventListener("keydown", (event) => {
+    const text = event.target;
+    if (!text.matches("pre.marks") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const all = words_of(text), at = all.indexOf(text.querySelector(".word.at"));
+    // Up and down lead to the word that stands nearest above or below.
+    const level = (way) => {
+      const box = all[at]?.getBoundingClientRect();
+      if (!box) return all[0];
+      const beyond = all.filter((each) => way * (each.getBoundingClientRect().top - box.top) > box.height / 2);
+      const line_at = way > 0 ? beyond[0] : beyond.at(-1);
+      if (!line_at) return all[at];
+      const top = line_at.getBoundingClientRect().top;
+      return beyond.filter((each) => Math.abs(each.getBoundingClientRect().top - top) < box.height / 2).reduce((best, each) => (Math.abs(each.getBoundingClientRect().left - box.left) < Math.abs(best.getBoundingClientRect().left - box.left) ? each : best));
+    };
+    const next = { ArrowRight: () => all[Math.min(at + 1, all.length - 1)], ArrowLeft: () => all[Math.max(at - 1, 0)], ArrowDown: () => level(1), ArrowUp: () => level(-1), Home: () => all[0], End: () => all.at(-1) }[event.key];
+    if (next) { event.preventDefault(); event.stopPropagation(); if (!event.shiftKey) settle_run(); go(text, next(), event.shiftKey); return; }
+    if (event.key === " ") { event.preventDefault(); event.stopPropagation(); if (all[at]) flip(all[at]); return; }
+    if (event.key === "Enter") { event.preventDefault(); event.stopPropagation(); opened()?.querySelector("input[name=reason]")?.focus(); }
+  });
+  pane.addEventListener("pointerdown", (event) => {
+    const word = event.target.closest("pre.marks .word");
+    if (!word || event.button) return;
+    settle_run();
+    drawing = { text: word.closest("pre"), from: word, moved: false };
+  });
+  pane.addEventListener("pointerover", (event) => {
+    const word = event.target.closest("pre.marks .word");
+    if (!drawing || !word || word.closest("pre") !== drawing.text || (word === drawing.from && !drawing.moved)) return;
+    drawing.moved = true;
+    getSelection()?.removeAllRanges();
+    span(drawing.text, drawing.from, word);
+  });
+  document.addEventListener("pointerup", (event) => {
+    if (!drawing) return;
+    const { text, from, moved } = drawing;
+    drawing = null;
+    go(text, from, false);
+    if (!moved && event.target.closest?.(".word") === from) flip(from);
+    settle_run();
+  });
 
   function after(id, found) {
     previews.delete(id);
@@ -235,7 +424,7 @@
     j: () => step(1), k: () => step(-1), J: () => step(1, true), K: () => step(-1, true),
     ArrowDown: () => step(1), ArrowUp: () => step(-1),
     m: claimThis, a: () => offer("confirm"), d: () => offer("reject"), e: () => offer("edit"), q: () => offer("ask_more"),
-    r: () => offer("redact"), h: () => offer("hold"), v: () => offer("reveal"),
+    r: () => offer("redact"), w: () => { if (opened()?.dataset.act !== "redact") offer("redact"); if (opened()?.dataset.act === "redact") to_text(); }, h: () => offer("hold"), v: () => offer("reveal"),
     1: () => classify(0), 2: () => classify(1), 3: () => classify(2), 4: () => classify(3),
     " ": () => pick(current()), b: () => { if (selected().length) openSeveral(); else why("none-selected"); }, g: () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1200); },
     "/": () => { search.showModal(); }, "?": () => sheet.showModal(),
@@ -260,6 +449,7 @@
     if (sheet.open || search.open) return;
     if (event.key === "Escape") { if (!close()) for (const each of selected()) pick(each, false); return; }
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    if (event.key === "Enter" && event.target.matches("form.act input[name=scope][value=words]")) { event.preventDefault(); to_text(); return; }
     const inRows = rows.contains(event.target);
     if (!single && !(inRows && ["ArrowDown", "ArrowUp", " ", "Enter"].includes(event.key))) return;
     if (event.key === "Enter" && inRows) { event.preventDefault(); claimThis(); return; }
@@ -276,7 +466,7 @@
     const button = event.target.closest("button");
     if (!button) return;
     if (button.hasAttribute("data-close")) { button.closest("dialog")?.close(); if (button.closest("form.act")) close(); return; }
-    const does = { claim: () => claim(), "claim-this": claimThis, act: () => offer(button.dataset.act), reveal: () => offer("reveal"), release }[button.dataset.do];
+    const does = { claim: () => claim(), "claim-this": claimThis, act: () => offer(button.dataset.act), reveal: () => offer("reveal"), release, "to-text": to_text }[button.dataset.do];
     if (does) { event.preventDefault(); does(); }
   });
   pane.addEventListener("submit", (event) => { event.preventDefault(); send(event.target); });
