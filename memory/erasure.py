@@ -226,6 +226,49 @@ def end_facts(tenant: UUID, facts: Sequence[UUID], cause: str, now: datetime) ->
     return Erased(tuple(ended)) + emptied + Erased((), end_candidates(tenant, sorted(candidates), cause, now).counts)
 
 
+# What a fact's end takes along beside its evidence: what it was accepted from, and proposals that hold the same quote.
+_TAKEN_ALONG = """
+SELECT e.fact_id, c.id FROM memory_evidence e
+  CROSS JOIN LATERAL (SELECT x.id FROM memory_candidate x WHERE x.tenant_id = e.tenant_id AND x.evidence_id = e.id OFFSET 0) c
+WHERE e.tenant_id = %(tenant)s::uuid AND e.fact_id = ANY (%(facts)s::uuid[])
+UNION
+SELECT e.fact_id, s.candidate_id FROM memory_evidence e
+  CROSS JOIN LATERAL (SELECT x.candidate_id FROM memory_candidatesaying x
+    WHERE x.tenant_id = e.tenant_id AND x.quote_id = e.quote_id OFFSET 0) s
+WHERE e.tenant_id = %(tenant)s::uuid AND e.fact_id = ANY (%(facts)s::uuid[]) AND e.quote_id IS NOT NULL
+"""
+_SAME_VALUE = """
+UNION
+SELECT f.id, c.id FROM memory_fact f
+  CROSS JOIN LATERAL (SELECT x.attribute_id FROM memory_factkey x WHERE x.tenant_id = f.tenant_id AND x.id = f.key_id OFFSET 0) k
+  CROSS JOIN LATERAL (SELECT x.id, x.attribute_id, x.value_digest FROM memory_candidate x
+    WHERE x.tenant_id = f.tenant_id AND x.subject_id = f.subject_id OFFSET 0) c
+WHERE f.tenant_id = %(tenant)s::uuid AND f.id = ANY (%(facts)s::uuid[])
+  AND c.attribute_id = k.attribute_id AND c.value_digest = f.value_digest
+"""
+
+
+def taken_along(tenant: UUID, facts: Sequence[UUID], cause: str) -> list[tuple[UUID, UUID]]:
+    """Return (fact, candidate) for every proposal that loses content where `end_facts` ends these for that cause."""
+    if not facts:
+        return []
+    statement = _TAKEN_ALONG + (_SAME_VALUE if cause in ("redacted", "erased") else "")
+    return [(row[0], row[1]) for row in rows.fetch(statement, {"tenant": tenant, "facts": list(facts)})]
+
+
+_SHARING = """
+SELECT e.id, s.candidate_id FROM memory_evidence e
+  CROSS JOIN LATERAL (SELECT x.candidate_id FROM memory_candidatesaying x
+    WHERE x.tenant_id = e.tenant_id AND x.quote_id = e.quote_id OFFSET 0) s
+WHERE e.tenant_id = %s::uuid AND e.id = ANY (%s::uuid[]) AND e.quote_id IS NOT NULL
+"""
+
+
+def sharing_quotes(tenant: UUID, evidence: Sequence[UUID]) -> list[tuple[UUID, UUID]]:
+    """Return (evidence, candidate) for every proposal that holds the very quote of one of these."""
+    return [(row[0], row[1]) for row in rows.fetch(_SHARING, [tenant, list(evidence)])] if evidence else []
+
+
 _QUOTES_OF = """
 SELECT e.quote_id FROM memory_evidence e WHERE e.tenant_id = %s::uuid AND e.id = ANY (%s::uuid[]) AND e.quote_id IS NOT NULL
 """
@@ -409,6 +452,10 @@ def remove_facts(tenant: UUID, keys: Sequence[UUID], held: Held) -> Removed:
     said = rows.fetch(_EVIDENCE_OF, [tenant, [row[0] for row in ended]])
     over = [row[0] for row in ends if row[4]]
     stopped = {*held("fact", [row[0] for row in ended]), *held("evidence", [*(row[0] for row in said), *over])}
+    # A proposal that is held keeps what it shares with evidence: the quote's empty row, and so what points at it.
+    shared = sharing_quotes(tenant, [row[0] for row in said])
+    of_held = set(held("candidate", sorted({candidate for _, candidate in shared})))
+    stopped |= {evidence for evidence, candidate in shared if candidate in of_held}
     stopped |= {fact for evidence, fact in said if evidence in stopped}
     ended = [row for row in ended if row[0] not in stopped]
     spans = [Span(fact, key, chain, first, last) for fact, key, chain, _, first, last in ended]

@@ -161,7 +161,17 @@ class _Chunk:
         """Return what no hold covers; the rest is recorded as refused."""
         if not ids:
             return []
-        going = holds.free(self.tenant, kind, ids, actor=self.actor, act=_ACT, run=self.run.id)
+        return self.counted(ids, holds.free(self.tenant, kind, ids, actor=self.actor, act=_ACT, run=self.run.id))
+
+    def free_facts(self, ids: Sequence[UUID]) -> list[UUID]:
+        """Return those facts of which no hold covers anything that goes with them; the rest is recorded as refused."""
+        if not ids:
+            return []
+        going = holds.free_facts(self.tenant, ids, "expired", actor=self.actor, act=_ACT, run=self.run.id)
+        return self.counted(ids, going)
+
+    def counted(self, ids: Sequence[UUID], going: list[UUID]) -> list[UUID]:
+        """Return what is going, and count what was refused."""
         self.refused += len(ids) - len(going)
         return going
 
@@ -285,7 +295,7 @@ def _facts(part: _Chunk, values: Sequence[UUID]) -> None:
         return
     keys = _lock_keys(part, {row[0] for row in rows.fetch(_KEYS_OF_VALUES, [part.tenant, list(values)])})
     found = rows.fetch(_OVERDUE_FACTS, {"tenant": part.tenant, "payloads": list(values), "keys": keys}) if keys else []
-    going = set(part.free("fact", [row[0] for row in found]))
+    going = set(part.free_facts([row[0] for row in found]))
     for cause, unconsented in (("expired", False), ("consent_withdrawn", True)):
         facts = [fact for fact, _, is_unconsented in found if fact in going and is_unconsented is unconsented]
         if facts:
@@ -320,7 +330,8 @@ def _quotes(part: _Chunk, quotes: Sequence[UUID]) -> None:
         return
     keys = _lock_keys(part, {row[0] for row in rows.fetch(_KEYS_OF_QUOTES, [part.tenant, list(quotes)])})
     found = rows.fetch(_OVERDUE_QUOTES, {"tenant": part.tenant, "payloads": list(quotes), "keys": keys}) if keys else []
-    going = part.free("evidence", [row[0] for row in found])
+    said = [row[0] for row in found]
+    going = part.counted(said, holds.free_quotes(part.tenant, said, actor=part.actor, act=_ACT, run=part.run.id))
     part.ended("evidence", erasure.end_quotes(part.tenant, going, part.now), "expired")
     proposed = rows.fetch(_PROPOSED_QUOTES, [part.tenant, list(quotes)])
     free = set(part.free("candidate", sorted({row[0] for row in proposed})))

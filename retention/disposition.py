@@ -91,7 +91,7 @@ def end(actor: Actor, fact: UUID, *, reason: str, now: datetime) -> bool:
         holds.share(actor.tenant)
     _reviewed(actor.tenant, fact)
     with borrowed(Role.WORKER, back_to=Role.STAFF):
-        if not holds.free(actor.tenant, "fact", [fact], actor=actor, act="disposition"):
+        if not holds.free_facts(actor.tenant, [fact], "expired", actor=actor, act="disposition"):
             return False
         erasure.end_facts(actor.tenant, [fact], "expired", now)
     keeping.note(actor, fact, "ended", reason=reason, now=now)

@@ -539,9 +539,6 @@ _SOME = {
     "episode": "SELECT e.id FROM memory_episode e WHERE e.tenant_id = %s::uuid AND e.subject_id = %s::uuid AND e.id > %s::uuid ORDER BY e.id LIMIT %s",
     "candidate": "SELECT c.id FROM memory_candidate c WHERE c.tenant_id = %s::uuid AND c.subject_id = %s::uuid AND c.id > %s::uuid ORDER BY c.id LIMIT %s",
 }
-_EVIDENCE_OF = (
-    "SELECT e.id, e.fact_id FROM memory_evidence e WHERE e.tenant_id = %s::uuid AND e.fact_id = ANY (%s::uuid[])"
-)
 
 
 def _some(at: _Work, kind: str, after: str | None, limit: int) -> list[UUID]:
@@ -553,15 +550,11 @@ def _free(at: _Work, kind: str, ids: Sequence[UUID]) -> list[UUID]:
 
 
 def _facts(at: _Work, after: str | None) -> _Came:
-    """End a chunk of the facts, whatever their evidence; one that is held, or evidence of which is, stays."""
+    """End a chunk of the facts, whatever their evidence; one of which anything that goes along is held stays."""
     found = _some(at, "fact", after, FACTS)
     if not found:
         return _Came()
-    free = _free(at, "fact", found)
-    said = rows.fetch(_EVIDENCE_OF, [at.tenant, free])
-    loose = set(_free(at, "evidence", [row[0] for row in said]))
-    stopped = {fact for evidence, fact in said if evidence not in loose}
-    free = [each for each in free if each not in stopped]
+    free = holds.free_facts(at.tenant, found, "erased", actor=at.actor, act="erasure", run=at.run.id)
     ended = removal.end_facts(at.tenant, free, "erased", at.now)
     return _Came(str(found[-1]), _counted(ended), len(found) - len(free))
 
@@ -620,7 +613,7 @@ def _episodes(at: _Work, after: str | None) -> _Came:
     alone = [fact for fact, kept in others if not kept]
     _leave(at, "fact", alone)
     quotes = removal.quotes_of_episodes(at.tenant, free)
-    loose = _free(at, "evidence", quotes) if quotes else []
+    loose = holds.free_quotes(at.tenant, quotes, actor=at.actor, act="erasure", run=at.run.id) if quotes else []
     ended = removal.end_quotes(at.tenant, loose, at.now) + removal.end_episodes(at.tenant, free, "erased", at.now)
     counts = _counted(ended)
     if alone:
@@ -930,7 +923,7 @@ def decide_item(actor: Actor, item: UUID, *, keep: bool, reason: str, now: datet
     erasure, kind, target = found[0]
     if kind == "fact" and not keep:
         with borrowed(Role.WORKER, back_to=Role.STAFF):
-            if not holds.free(actor.tenant, "fact", [target], actor=actor, act="erasure"):
+            if not holds.free_facts(actor.tenant, [target], "erased", actor=actor, act="erasure"):
                 raise Clash("held")
             removal.end_facts(actor.tenant, [target], "erased", now)
     rows.execute(_ITEM_DECIDED, ["kept" if keep else "ended", reason, actor.id, now, actor.tenant, item])

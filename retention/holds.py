@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import connection
 
 from memory import rows
+from memory.erasure import sharing_quotes, taken_along
 from tenants.actors import Actor
 from tenants.identity import new_id
 
@@ -110,6 +111,38 @@ def free(
     return [each for each in ids if each not in stopped]
 
 
+def free_facts(
+    tenant: UUID, facts: Sequence[UUID], cause: str, *, actor: Actor, act: str, run: UUID | None = None
+) -> list[UUID]:
+    """Return those of `facts` that may end for `cause` with all that goes with them; the rest is recorded as `free` does.
+
+    A fact stays where a hold covers it, evidence of it, or a proposal that would lose content with it, each recorded as
+    what it is.
+    """
+    going = free(tenant, Kind.FACT, facts, actor=actor, act=act, run=run)
+    along = taken_along(tenant, going, cause)
+    loose = set(free(tenant, Kind.CANDIDATE, sorted({each for _, each in along}), actor=actor, act=act, run=run))
+    stopped = {fact for fact, candidate in along if candidate not in loose}
+    said = rows.fetch(_EVIDENCE_OF, [tenant, going]) if going else []
+    loose = set(free(tenant, Kind.EVIDENCE, [row[0] for row in said], actor=actor, act=act, run=run))
+    stopped |= {fact for evidence, fact in said if evidence not in loose}
+    return [each for each in going if each not in stopped]
+
+
+def free_quotes(
+    tenant: UUID, evidence: Sequence[UUID], *, actor: Actor, act: str, run: UUID | None = None
+) -> list[UUID]:
+    """Return the `evidence` that may lose its quote: no hold covers it, nor a proposal that holds the same quote."""
+    going = free(tenant, Kind.EVIDENCE, evidence, actor=actor, act=act, run=run)
+    shared = sharing_quotes(tenant, going)
+    loose = set(free(tenant, Kind.CANDIDATE, sorted({each for _, each in shared}), actor=actor, act=act, run=run))
+    stopped = {each for each, candidate in shared if candidate not in loose}
+    return [each for each in going if each not in stopped]
+
+
+_EVIDENCE_OF = (
+    "SELECT e.id, e.fact_id FROM memory_evidence e WHERE e.tenant_id = %s::uuid AND e.fact_id = ANY (%s::uuid[])"
+)
 _NAMED_BY_SCOPES = """
 SELECT s.subject_id FROM retention_holdscope s WHERE s.tenant_id = %s::uuid AND s.subject_id = ANY (%s::uuid[])
 """

@@ -463,6 +463,10 @@ def _held(tenant: UUID, lines: Iterable[Line]) -> dict[tuple[str, UUID], tuple[U
     for line in lines:
         if line.kind != "saying":
             by_kind.setdefault(line.kind, []).append(line.target)
+    # A proposal that holds the same quote as evidence loses it as well.
+    sharing = {candidate for _, candidate in erasure.sharing_quotes(tenant, by_kind.get("evidence", []))}
+    if sharing:
+        by_kind["candidate"] = sorted({*by_kind.get("candidate", []), *sharing})
     return {
         (kind, record): tuple(found)
         for kind, ids in by_kind.items()

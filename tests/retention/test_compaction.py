@@ -2,7 +2,7 @@
 
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -350,6 +350,48 @@ def test_what_is_held_stays_with_its_content_and_the_refusal_is_recorded(doors: 
     ]
     assert events(doors, "ending.refused") == [("fact", "compaction", 1, 1)]
     assert free.fact
+
+
+def while_it_waited(doors: Doors, subject: str = "mira") -> tuple[Any, Any, dict[str, Any]]:
+    """Let a proposal with a quote be accepted; return it, the fact, and what covers the time before the decision alone."""
+    episode = doors.episode("I have checked it", subject=subject)
+    asked = doors.say("checked", "yes", 1, episode=episode.id, quote="checked it", subject=subject)
+    time.sleep(0.01)
+    until = datetime.now(UTC)
+    time.sleep(0.01)
+    return asked, doors.decide(asked.candidate), {"recorded_from": until - timedelta(days=1), "recorded_until": until}
+
+
+def test_a_fact_stays_whose_proposal_alone_is_held_and_the_rest_of_the_chunk_goes(doors: Doors, superuser: Any) -> None:
+    asked, kept, before = while_it_waited(doors)
+    for number in range(3):
+        doors.say("city", f"place {number}", 1, subject=f"subject-{number}")
+    place_raw(doors.id, before)
+    age(superuser, doors)
+    for _ in range(2):
+        assert compact(doors).done
+    assert doors.sql("SELECT id FROM memory_fact") == [(kept.fact,)]
+    # With the content of all of them: the fact's, the quote, the proposal's, the episode's.
+    assert doors.sql("SELECT purpose FROM memory_payload WHERE ended_at IS NULL AND expires_at < now() ORDER BY 1") == [
+        ("candidate",), ("episode",), ("quote",), ("value",),
+    ]  # fmt: skip
+    refused = doors.sql("SELECT record_kind, record_id, act FROM retention_refusedending", role=Role.WORKER)
+    assert ("candidate", asked.candidate, "compaction") in refused
+
+
+def test_an_empty_row_that_a_held_proposal_shares_stays_and_the_rest_goes(doors: Doors, superuser: Any) -> None:
+    """The fact had ended, content and all, before anybody held what it was accepted from."""
+    _, kept, before = while_it_waited(doors)
+    # Said to hold before it: while that is kept, the row of what ended stays as a boundary.
+    doors.decide(doors.say("checked", "no", 0).candidate)
+    of_kept = f"id IN ('{kept.fact}', (SELECT payload_id FROM memory_fact WHERE id = '{kept.fact}'))"
+    age(superuser, doors, "payload", "fact", where=of_kept)
+    compact(doors)
+    assert doors.sql("SELECT ended_at IS NULL FROM memory_fact WHERE id = %s", kept.fact) == [(False,)]
+    place_raw(doors.id, before)
+    age(superuser, doors)
+    assert compact(doors).done
+    assert doors.sql("SELECT id FROM memory_fact") == [(kept.fact,)]
 
 
 def test_a_hold_that_is_placed_between_two_chunks_wins(doors: Doors, superuser: Any) -> None:

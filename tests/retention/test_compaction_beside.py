@@ -1,6 +1,6 @@
 """Compaction beside writers and readers, and cut off anywhere: nothing that is kept goes, nothing that is over is read.
 
-`MUNIMENT_COMPACTION_SECONDS` says for how long writers and workers run beside each other (by default a few seconds).
+`MUNIMENT_COMPACTION_SECONDS` says for how long writers and workers run beside each other (by default twenty).
 """
 
 import os
@@ -25,7 +25,7 @@ from tests.retention.test_compaction import age, compact, events, left
 
 pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.slow]
 
-SECONDS = float(os.environ.get("MUNIMENT_COMPACTION_SECONDS", "5"))
+SECONDS = float(os.environ.get("MUNIMENT_COMPACTION_SECONDS", "20"))
 EACH = 8
 
 

@@ -316,6 +316,25 @@ def test_what_a_hold_covers_stays_and_the_erasure_is_not_called_done(office: Off
     assert office.left(subject) == {"episodes": 1}
 
 
+def test_a_fact_stays_whose_proposal_alone_is_held_and_the_rest_is_erased(office: Office) -> None:
+    doors = office.doors
+    asked = doors.say("checked", "gold", 1)
+    until = now()
+    kept = doors.decide(asked.candidate)
+    doors.say("city", "Lisbon", 1)
+    # What was recorded before the decision: the proposal, and nothing that came of it.
+    place_hold(office, Target(recorded_from=until - timedelta(days=1), recorded_until=until))
+    subject, erasure = office.subject(), office.erased()
+    assert erasure.state == "held"
+    with tenant_transaction(Role.WRITER, tenant=doors.id):
+        assert rows.fetch("SELECT f.id FROM memory_fact f WHERE f.subject_id = %s", [subject]) == [(kept.fact,)]
+        refused = rows.fetch("SELECT ended_at FROM memory_fact WHERE id = %s", [kept.fact])
+    assert refused == [(None,)]
+    with tenant_transaction(Role.WORKER, tenant=doors.id):
+        recorded = rows.fetch("SELECT record_kind, record_id FROM retention_refusedending", [])
+    assert ("candidate", asked.candidate) in recorded
+
+
 def test_a_hold_that_is_placed_after_the_approval_wins(office: Office) -> None:
     furnish(office)
     subject = office.subject()
