@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from config.embedded import PlatformMissing, binaries
 from memory.extraction.model import Configuration
 from policies.detection.names import missing
+from tenants.providers import SingleSignOn, described
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,6 +48,8 @@ class Environment(BaseSettings):
     secure_cookies: bool = False
     trusted_origins: str = ""
     require_mfa: bool = False
+    #: A file that describes the identity providers people may sign in by; none: nobody does.
+    sso_file: Path | None = None
     reveals_a_day: int = Field(default=30, ge=0, le=1000)
     names_model: str = ""
     #: The zone in whose calendar days count where the law counts days.
@@ -95,6 +98,21 @@ class Environment(BaseSettings):
             tokens_per_day=self.extractor_tokens_per_day or None,
             tokens_per_month=self.extractor_tokens_per_month or None,
         )
+
+    def single_sign_on(self) -> SingleSignOn | None:
+        """Return by which identity providers people may sign in, or None. Raises ValueError for a file that says it wrongly."""
+        if self.sso_file is None:
+            return None
+        try:
+            text = self.sso_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ValueError("MUNIMENT_SSO_FILE: the file cannot be read") from None
+        try:
+            return described(
+                text, secret_of=lambda name: os.environ.get(f"MUNIMENT_SSO_SECRET_{name.upper().replace('-', '_')}")
+            )
+        except ValueError as error:
+            raise ValueError(f"MUNIMENT_SSO_FILE: {error}") from None
 
     def zone(self) -> str:
         """Return the zone in whose calendar days count. Raises ValueError for one that is not known."""

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-EXTRAS = ("llm", "pii")
+EXTRAS = ("llm", "pii", "sso")
 LOCKS = {
     "run": ROOT / "requirements.lock",
     "dev": ROOT / "requirements-dev.lock",
@@ -32,7 +32,7 @@ def main(which: str, *extras: str) -> int:
     """Install what `which` and the extras need unless it is there; return the exit code."""
     unknown = [extra for extra in extras if extra not in EXTRAS]
     if unknown:
-        return _refuse(f"no such extra: {' '.join(unknown)}; there are {' and '.join(EXTRAS)}")
+        return _refuse(f"no such extra: {' '.join(unknown)}; there are {', '.join(EXTRAS[:-1])} and {EXTRAS[-1]}")
     with open(__file__, "rb") as ourselves:
         # Two first starts at once would install into each other.
         fcntl.flock(ourselves, fcntl.LOCK_EX)

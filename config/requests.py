@@ -33,6 +33,7 @@ from config.metrics import observe
 from config.problems import answer
 from tenants.identity import new_id
 from tenants.isolation import Role, Rollback, assume, tenant_transaction
+from tenants.signing import TRUSTED_SECOND_FACTOR
 from tenants.standing import CHOSEN, standing_of
 
 log = logging.getLogger("muniment.request")
@@ -149,6 +150,9 @@ class Accounts:
         # sent it comes back to the form.
         assume(Role.FRONT, tenant=None)
         methods = get_adapter().get_reauthentication_methods(request.user)
+        if not methods:
+            # Neither a password nor a factor, and the provider is not configured any more.
+            return answer(request, 403, "permission_denied")
         return HttpResponseRedirect(f"{methods[0]['url']}?{urlencode({'next': request.path})}")
 
 
@@ -234,12 +238,15 @@ class StaffScope:
     @cached_property
     def _before_a_tenant(self) -> frozenset[str]:
         from tenants.second_factor import urlpatterns as signing_in
+        from tenants.single_sign_on import urlpatterns as by_providers
 
         names = ("choose_tenant", "choose_language", "admin:login", "admin:logout", "admin:jsi18n")
-        return frozenset({*names, *(str(page.name) for page in signing_in)})
+        return frozenset({*names, *(str(page.name) for page in (*signing_in, *by_providers))})
 
     def _owes_a_second_factor(self, request: HttpRequest, inside: bool) -> bool:
-        return bool(inside and settings.ENVIRONMENT.require_mfa and not is_mfa_enabled(request.user))
+        if not inside or not settings.ENVIRONMENT.require_mfa or request.session.get(TRUSTED_SECOND_FACTOR):
+            return False
+        return not is_mfa_enabled(request.user)
 
 
 def _named(path: str) -> str | None:

@@ -106,7 +106,7 @@ OUTBOX_HANDLERS = {
 # Who knows where the client programs of PostgreSQL are.
 POSTGRES_PROGRAM = "config.environment.postgres_program"
 # What doctor asks of apps that `tenants` knows nothing of.
-DOCTOR_CHECKS = ["retention.endings_log.checks", "retention.rotation.checks"]
+DOCTOR_CHECKS = ["retention.endings_log.checks", "retention.rotation.checks", "tenants.single_sign_on.checks"]
 #: After how long beat rotates tenants' keys; None: it only goes on with rotations that were cut off.
 #: Hosts of recipients that may be asked although they are private or without https.
 NOTICE_HOSTS = frozenset(filter(None, (each.strip().lower() for each in ENVIRONMENT.notice_hosts.split(","))))
@@ -164,6 +164,8 @@ ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]
 ACCOUNT_REAUTHENTICATION_TIMEOUT = 600
+#: By which identity providers people may sign in, as MUNIMENT_SSO_FILE describes them; None: by none.
+SINGLE_SIGN_ON = ENVIRONMENT.single_sign_on()
 # By person, not by address: behind a proxy everybody has the same one.
 ACCOUNT_RATE_LIMITS = {"login_failed": "10/5m/key", "reauthenticate": "10/m/user"}
 MFA_ADAPTER = "tenants.signing.SecondFactors"

@@ -9,7 +9,7 @@ from django.views.generic import RedirectView
 from config.operations import healthz, metrics, readyz
 from retention.admin import processing
 from retention.desk import pages as desk
-from tenants import access, second_factor
+from tenants import access, second_factor, single_sign_on
 from tenants.pages import change_password, choose_language, choose_tenant, sign_out
 
 _API = [
@@ -27,6 +27,7 @@ urlpatterns = [
     path("admin/tenant/", choose_tenant, name="choose_tenant"),
     path("admin/language/", choose_language, name="choose_language"),
     path("admin/", include(second_factor.urlpatterns)),
+    path("admin/", include(single_sign_on.urlpatterns)),
     path("admin/tenants/", include(access.urls())),
     path("admin/desk/", include(desk.urls())),
     path("admin/processing/", admin.site.admin_view(processing.page), name="records_of_processing"),

@@ -298,6 +298,9 @@ _MODELS: dict[str, Fields] = {
     "sessions.Session": _fields(pseudonymous="session_key session_data", content_free="expire_date"),
     "account.EmailAddress": _fields(content="email", pseudonymous="user", content_free="id verified primary"),
     "account.EmailConfirmation": _fields(pseudonymous="key", content_free="id email_address created sent"),
+    "tenants.SignInIdentity": _fields(
+        pseudonymous="id user digest", content_free="provider known_by created_at used_at"
+    ),
     "mfa.Authenticator": _fields(pseudonymous="user data", content_free="id type created_at last_used_at"),
 }
 
@@ -322,6 +325,9 @@ REASONS = MappingProxyType(
         "tenants.AgentKey.prefix": "random letters",
         "tenants.AgentKey.digest": "SHA-512 of a random secret",
         "tenants.AgentKey.scopes": "words of a closed list",
+        "tenants.SignInIdentity.provider": "a name of the operator's choice, of the shape that a check allows",
+        "tenants.SignInIdentity.known_by": "a word of a closed list",
+        "tenants.SignInIdentity.digest": "SHA-256 of what a provider calls a person of our own staff; never a data subject's",
         "tenants.SubjectKey.wrapped": "a data key, sealed under a tenant key that is not in the database",
         "tenants.AuditChain.hash": "the hash of content-free entries",
         "tenants.AuditEvent.prev": "as hash",

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
@@ -22,6 +23,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from tenants.actors import Actor, MemberRole, Scope
 from tenants.errors import Missing, Problem
+from tenants.identities import Known, KnownBy
 from tenants.identity import new_id, uuid_or_missing
 from tenants.isolation import Role, assume
 from tenants.models import Agent, AgentKey, Membership
@@ -124,6 +126,26 @@ class MemberForm(forms.Form):
         [(role.value, pgettext_lazy("code", role.value.replace("_", " "))) for role in MemberRole], gettext_lazy("Role")
     )
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known = settings.SINGLE_SIGN_ON
+        if known is None:
+            return
+        ways = [("", _("a password, which is shown once"))]
+        for provider in known.providers:
+            ways.append((f"{provider.name}:email", _("%(provider)s, by address") % {"provider": provider.title}))
+            ways.append((f"{provider.name}:subject", _("%(provider)s, by subject id") % {"provider": provider.title}))
+        self.fields["way"] = _chosen(ways, _("Somebody new signs in by"), required=False)
+        self.fields["known_as"] = _typed(_("Address or subject id there"), 255, required=False)
+
+    def known_as(self) -> Known | None:
+        """Return as whom a provider knows the person, None where they sign in by a password."""
+        way = self.cleaned_data.get("way", "")
+        if not way:
+            return None
+        provider, known_by = way.split(":")
+        return Known(provider, KnownBy(known_by), self.cleaned_data.get("known_as", ""))
+
 
 class RemovalForm(forms.Form):
     """Why somebody's role ends."""
@@ -156,6 +178,9 @@ _WORDS = {
     "key_issued_already": gettext_lazy(
         "This form was sent already. A key is shown once: if nobody kept it, end it and issue another."
     ),
+    "user_exists": gettext_lazy("Somebody of that name signs in already, in their own way: leave that as it is."),
+    "identity_taken": gettext_lazy("The provider's address or subject id stands for somebody already."),
+    "identity_refused": gettext_lazy("An address, or a subject id, as the provider has it."),
     "role_taken": gettext_lazy("That person has that role already."),
     "member_refused": gettext_lazy("That is no name to sign in with: letters, digits and @.+-_ only."),
     "agent_refused": gettext_lazy("A field is out of its bounds."),
@@ -335,7 +360,14 @@ def invite(request: HttpRequest, standing: Standing) -> HttpResponse:
     given = form.cleaned_data
     try:
         with _at_the_front(standing) as actor:
-            joined, password = join(standing.tenant, given["username"], MemberRole(given["role"]), by=actor, now=_now())
+            joined, password = join(
+                standing.tenant,
+                given["username"],
+                MemberRole(given["role"]),
+                by=actor,
+                now=_now(),
+                known_as=form.known_as(),
+            )
     except Problem as problem:
         return _refused(request, form, problem, **words)
     if password is None:

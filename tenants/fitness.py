@@ -51,6 +51,12 @@ def refuse_unfit_role() -> None:
         _end(f"refusing to start: the database role of DATABASE_URL is unfit ({reason}); use muniment_app")
 
 
+def refuse_to_start(because: str) -> None:
+    """End this process with that line; nothing where there is none."""
+    if because:
+        _end(f"refusing to start: {because}")
+
+
 def _end(line: str) -> NoReturn:
     sys.stderr.write(f"muniment: {line}\n")
     # By this code gunicorn knows that starting further workers is of no use.

@@ -44,6 +44,25 @@ class User(AbstractUser):
         return f"user {str(self.id)[-8:]}"
 
 
+class SignInIdentity(models.Model):
+    """As whom an identity provider knows a person: the digest of a subject, or of an address that is worth one sign-in."""
+
+    id = RowId(primary_key=True)
+    user = Link(User)
+    provider = models.TextField()
+    known_by = models.TextField()
+    digest = models.BinaryField()
+    created_at = models.DateTimeField()
+    #: When an address was used; a subject is used for good.
+    used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "tenants_signinidentity"
+
+    def __str__(self) -> str:
+        return f"signinidentity {str(self.id)[-8:]}"
+
+
 class Named(models.Model):
     """Rows that are shown as their type and short id, so that no list, log or history prints what they hold."""
 

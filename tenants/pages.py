@@ -11,7 +11,8 @@ from django.views.decorators.http import require_http_methods
 from django.views.i18n import set_language
 
 from tenants.audit import Action
-from tenants.signing import PasswordChange, record
+from tenants.signing import SIGNED_IN_WITH, PasswordChange, record
+from tenants.single_sign_on import sign_out_link
 from tenants.standing import CHOSEN
 
 
@@ -46,7 +47,8 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     person = request.standing.person  # type: ignore[attr-defined]
     if person is not None:
         record(Action.SIGNED_OUT, person)
-    return admin.site.logout(request)
+    elsewhere = sign_out_link(request.session.get(SIGNED_IN_WITH))
+    return admin.site.logout(request, extra_context={"elsewhere": elsewhere})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

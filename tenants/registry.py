@@ -20,6 +20,7 @@ from tenants import secrets
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.audit import PLATFORM, Action, Event, append
 from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
+from tenants.identities import Known, tie
 from tenants.identity import new_id
 from tenants.isolation import Role, assume
 from tenants.models import Agent, AgentKey, Membership, Tenant, User
@@ -223,18 +224,26 @@ def revoke_key(key: AgentKey, *, by: Actor, now: datetime, reason: str = "none")
 
 
 def create_member(
-    tenant: UUID, username: str, role: MemberRole, *, by: Actor, now: datetime, password: str | None = None
+    tenant: UUID,
+    username: str,
+    role: MemberRole,
+    *,
+    by: Actor,
+    now: datetime,
+    password: str | None = None,
+    known_as: Known | None = None,
 ) -> Joined:
     """Give a person a role in a tenant, and make their user where there is none. Needs `Role.FRONT`.
 
-    A new user needs a password; a user who exists keeps theirs, and giving one is refused. Raises `Clash` (`role_taken`,
-    `user_exists`) and `Refused` (a password that is missing or too weak, a username that is no username).
+    A new user needs a password, or to be known to an identity provider; a user who exists keeps theirs, and giving one is
+    refused: whoever ties somebody to a provider could sign in as them. Raises `Clash` (`role_taken`, `user_exists`,
+    `identity_taken`) and `Refused` (a password that is missing or too weak, a username that is no username).
     """
     user = User.objects.filter(username=username).first()
     created = user is None
     if user is None:
-        user = _new_user(username, password, now)
-    elif password is not None:
+        user = _new_user(username, password, now, known_as)
+    elif password is not None or known_as is not None:
         raise Clash("user_exists")
     membership = Membership(id=new_id(), tenant_id=tenant, user_id=user.id, role=role.value, created_at=now)
     _save(membership, by=by, code=Action.MEMBER_ADDED, now=now, field="role", taken="role_taken")
@@ -246,7 +255,7 @@ def create_member(
                 target_kind="user",
                 target_id=user.id,
                 reason=role.value,
-                numbers={"user_created": created},
+                numbers={"user_created": created, "by_provider": known_as is not None},
             )
         ],
         chain=tenant,
@@ -254,18 +263,21 @@ def create_member(
     return Joined(membership, created)
 
 
-def join(tenant: UUID, username: str, role: MemberRole, *, by: Actor, now: datetime) -> tuple[Joined, str | None]:
+def join(
+    tenant: UUID, username: str, role: MemberRole, *, by: Actor, now: datetime, known_as: Known | None = None
+) -> tuple[Joined, str | None]:
     """Give a person a role as a tenant's admin does; return the password too where their user was made for it.
 
-    Needs `Role.FRONT`. As `create_member`; and raises `Forbidden` (`own_role`): nobody gives a role to themselves.
+    A new person who is known to an identity provider signs in there, and has no password. Needs `Role.FRONT`. As `create_member`; and raises `Forbidden` (`own_role`): nobody gives a role to themselves.
     """
     known = User.objects.filter(username=username).only("id").first()
     if known is not None and known.id == by.id:
         raise Forbidden("own_role")
     if known is not None and Membership.objects.filter(tenant_id=tenant, user_id=known.id, role=role.value).exists():
         raise Clash("role_taken")
-    password = None if known is not None else randomness.token_urlsafe(_PASSWORD_BYTES)
-    return create_member(tenant, username, role, by=by, now=now, password=password), password
+    password = None if known is not None or known_as is not None else randomness.token_urlsafe(_PASSWORD_BYTES)
+    joined = create_member(tenant, username, role, by=by, now=now, password=password, known_as=known_as)
+    return joined, password
 
 
 def remove_member(membership: Membership, *, by: Actor, now: datetime, reason: str) -> None:
@@ -297,25 +309,30 @@ def remove_member(membership: Membership, *, by: Actor, now: datetime, reason: s
     append([removed], chain=membership.tenant_id)
 
 
-def _new_user(username: str, password: str | None, now: datetime) -> User:
+def _new_user(username: str, password: str | None, now: datetime, known_as: Known | None) -> User:
     user = User(id=new_id(), username=username, is_staff=True, date_joined=now)
     try:
         user.username_validator(username)
     except ValidationError:
         raise Refused("member_refused", errors=[FieldError("username", "not_a_username")]) from None
-    if password is None:
+    if known_as is not None:
+        user.set_unusable_password()
+    elif password is None:
         raise Refused("member_refused", errors=[FieldError("password", "required")])
-    try:
-        validate_password(password, user)
-    except ValidationError:
-        raise Refused("member_refused", errors=[FieldError("password", "too_weak")]) from None
-    user.set_password(password)
+    else:
+        try:
+            validate_password(password, user)
+        except ValidationError:
+            raise Refused("member_refused", errors=[FieldError("password", "too_weak")]) from None
+        user.set_password(password)
     try:
         user.save(force_insert=True)
     except IntegrityError:
         raise Clash("user_exists") from None
     except DataError:
         raise Refused("member_refused", errors=[FieldError("username", "out_of_bounds")]) from None
+    if known_as is not None:
+        tie(user.id, known_as, now)
     return user
 
 

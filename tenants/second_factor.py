@@ -25,7 +25,19 @@ from django.utils.translation import gettext as _
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tenants.audit import Action
-from tenants.signing import CodeAgain, KeyAgain, KeyStep, NewKey, PasswordAgain, SecondStep, SignIn, confirm, record
+from tenants.signing import (
+    CodeAgain,
+    KeyAgain,
+    KeyStep,
+    NewKey,
+    PasswordAgain,
+    SecondStep,
+    SignIn,
+    begin_with_password,
+    confirm,
+    record,
+)
+from tenants.standing import REFUSED
 from tenants.words import gettext_lazy
 
 
@@ -53,10 +65,17 @@ class FirstStep(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         given = super().get_context_data(**kwargs)
-        ours = {"title": _("Sign in"), "app_path": self.request.get_full_path()}
+        known = settings.SINGLE_SIGN_ON
+        ours = {
+            "title": _("Sign in"),
+            "app_path": self.request.get_full_path(),
+            "providers": known.providers if known is not None else (),
+            "refused": self.request.session.pop(REFUSED, "") if REFUSED in self.request.session else "",
+        }
         return {**admin.site.each_context(self.request), **given, **ours}
 
     def form_valid(self, form: Any) -> HttpResponse:
+        begin_with_password(self.request.session)
         answer: HttpResponse = perform_login(
             self.request, form.get_user(), email_verification="none", redirect_url=self.get_success_url()
         )

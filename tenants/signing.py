@@ -19,10 +19,12 @@ from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as CodeAgainForm
 from allauth.mfa.models import Authenticator
+from allauth.mfa.stages import AuthenticateStage
 from allauth.mfa.webauthn.forms import AddWebAuthnForm, AuthenticateWebAuthnForm
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
@@ -31,18 +33,22 @@ from tenants.actors import Actor, ActorKind
 from tenants.audit import PLATFORM, Action, Event, append
 from tenants.authentication import Bound
 from tenants.errors import Missing
+from tenants.identities import providers_of
 from tenants.models import User
+from tenants.providers import Told, Why
 from tenants.registry import OPERATOR
 
 failures = Bound()
 
 
-def record(action: Action, user: UUID, **numbers: int) -> None:
-    """Append a sign-in, a failed one or a sign-out to the platform's chain. Needs `Role.FRONT` or `Role.STAFF`."""
+def record(action: Action, user: UUID, *, reason: str = "none", **numbers: int) -> None:
+    """Append a sign-in, a failed one or a sign-out to the platform's chain. Needs `Role.FRONT` or `Role.STAFF`.
+
+    `reason` is a code: the way somebody signed in, or why they did not.
+    """
     person = Actor(kind=ActorKind.PERSON, id=user, tenant=PLATFORM)
-    append(
-        [Event(actor=person, action=action, target_kind="user", target_id=user, numbers={**numbers})], chain=PLATFORM
-    )
+    event = Event(actor=person, action=action, target_kind="user", target_id=user, reason=reason, numbers={**numbers})
+    append([event], chain=PLATFORM)
 
 
 def remove_second_factor(username: str) -> tuple[UUID, int]:
@@ -70,6 +76,54 @@ def record_failure(now: datetime) -> None:
     kept_back = failures.admit(now)
     if kept_back is not None:
         record(Action.SIGN_IN_FAILED, PLATFORM, not_written_before=kept_back)
+
+
+def record_refusal(kind: str, why: Why, now: datetime, user: UUID = PLATFORM) -> None:
+    """Append a sign-in by a provider that was refused, with why, bounded as failures are. Needs `Role.FRONT`."""
+    kept_back = failures.admit(now)
+    if kept_back is not None:
+        record(Action.SIGN_IN_REFUSED, user, reason=f"{kind}.{why.value}", not_written_before=kept_back)
+
+
+#: The session's key for how a sign-in that is under way began: by a password, or by what a provider proved.
+_UNDER_WAY = "signing_in_by"
+#: The session's keys for by which provider its person signed in, and whether that asked a second factor that is trusted.
+SIGNED_IN_WITH = "signed_in_with"
+TRUSTED_SECOND_FACTOR = "trusted_second_factor"
+PASSWORD = "password"  # noqa: S105
+
+
+def begin_with_password(session: MutableMapping[str, Any]) -> None:
+    """Note that a sign-in begins with a password, whatever was begun before."""
+    session.pop(_UNDER_WAY, None)
+
+
+def begin_with_provider(session: MutableMapping[str, Any], kind: str, name: str, user: UUID, told: Told) -> None:
+    """Note that a sign-in begins with what a provider proved of `user`."""
+    session[_UNDER_WAY] = {
+        "kind": kind,
+        "provider": name,
+        "user": str(user),
+        "proved_at": None if told.proved_at is None else told.proved_at.timestamp(),
+        "second_factor": told.second_factor,
+    }
+
+
+def _under_way(session: MutableMapping[str, Any], user: Any) -> dict[str, Any]:
+    """Return how the sign-in of `user` began; what was noted for somebody else counts for nothing."""
+    found = session.get(_UNDER_WAY)
+    if isinstance(found, dict) and found.get("user") == str(user.id):
+        return found
+    return {}
+
+
+class SecondStage(AuthenticateStage):
+    """The second step, left out where a provider asked for a second factor that an operator's setting trusts."""
+
+    def _should_handle(self, request: Any) -> bool:
+        if self.login.user is not None and _under_way(request.session, self.login.user).get("second_factor"):
+            return False
+        return bool(super()._should_handle(request))
 
 
 #: The session's key for when its person last gave a password or a code, as seconds since 1970.
@@ -209,9 +263,31 @@ class Accounts(DefaultAccountAdapter):
         return False
 
     def login(self, request: Any, user: Any) -> None:
+        began = _under_way(request.session, user)
         super().login(request, user)
-        confirm(request.session, datetime.now(UTC))
-        record(Action.SIGNED_IN, user.id, second_factor=int(SecondFactors().is_mfa_enabled(user)))
+        session, now = request.session, datetime.now(UTC)
+        begin_with_password(session)
+        has_factor = SecondFactors().is_mfa_enabled(user)
+        trusted = bool(began.get("second_factor"))
+        for key, value in ((SIGNED_IN_WITH, began.get("provider")), (TRUSTED_SECOND_FACTOR, trusted or None)):
+            session.pop(key, None)
+            if value is not None:
+                session[key] = value
+        if not began or (has_factor and not trusted):
+            confirm(session, now)
+        elif began.get("proved_at") is not None:
+            # At the provider a session may be hours old: what is recent is when they showed it who they are.
+            confirm(session, min(now, datetime.fromtimestamp(began["proved_at"], UTC)))
+        record(
+            Action.SIGNED_IN,
+            user.id,
+            reason=began.get("kind", PASSWORD),
+            second_factor=int(has_factor or trusted),
+        )
+
+    def get_login_stages(self) -> list[str]:
+        ours = {"allauth.mfa.stages.AuthenticateStage": f"{__name__}.SecondStage"}
+        return [ours.get(each, each) for each in super().get_login_stages()]
 
     def reauthenticate(self, user: Any, password: str) -> bool:
         # allauth's looks among e-mail addresses, which no role of ours may.
@@ -224,7 +300,13 @@ class Accounts(DefaultAccountAdapter):
         # Whoever has a second factor shows that: a password alone may be somebody else's by now.
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         second = [each for each in methods if each["id"].startswith("mfa_")]
-        return second or methods
+        if second or methods or not user.is_authenticated:
+            return second or methods
+        # Who has neither goes back to where they sign in.
+        known = settings.SINGLE_SIGN_ON
+        if known is None or not any(known.named(each) for each in providers_of(user.id)):
+            return []
+        return [{"id": "provider", "description": "", "url": reverse("sso_again")}]
 
 
 class SecondFactors(DefaultMFAAdapter):

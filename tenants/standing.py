@@ -9,6 +9,8 @@ from tenants.models import PLATFORM, Membership, Tenant
 
 #: The session's key for the tenant that was chosen.
 CHOSEN = "tenant"
+#: The session's key for why a provider's sign-in was refused, said once on the page of signing in.
+REFUSED = "sso_refused"
 
 
 @dataclass(frozen=True, slots=True)

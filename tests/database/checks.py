@@ -74,13 +74,14 @@ from retention.desk import claims, reveals
 from retention.desk.candidates import CONFLICTS
 from retention.models import Hold, Matter, RefusedEnding
 from retention.strategies import Strategy
-from tenants import audit
+from tenants import audit, identities
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.authentication import authenticate
 from tenants.errors import Unauthenticated
 from tenants.examination import missing_migrations
 from tenants.isolation import Role, Rollback, tenant_transaction
 from tenants.models import PLATFORM, User
+from tenants.providers import Oidc, Told
 from tenants.registry import (
     OPERATOR,
     create_agent,
@@ -1061,6 +1062,28 @@ def sign_in_by_two_steps(world: World) -> None:
     assert client.post("/admin/second-factor/app/remove/").status_code == 302
 
 
+def sign_in_by_a_provider(world: World) -> None:
+    """An operator names a person by an address that a provider has of them; it ties them once, and is taken away."""
+    person = world.here.person(MemberRole.REVIEWER)
+    described = Oidc(
+        kind="oidc",
+        name="company",
+        title="Company",
+        discovery="https://idp.example/.well-known/openid-configuration",
+        client_id="muniment",
+    )
+    told = Told(f"s-{person.username}", f"{person.username}@example.org", None, False)
+    now = datetime.now(UTC)
+    with tenant_transaction(Role.FRONT, tenant=None):
+        named = identities.Known("company", identities.KnownBy.EMAIL, f"{person.username}@example.org")
+        identities.name_identity(person.username, named, by=OPERATOR, now=now)
+    for _ in range(2):
+        with tenant_transaction(Role.FRONT, tenant=None):
+            assert identities.admit(described, told, now=now).id == person.actor.id
+    with tenant_transaction(Role.FRONT, tenant=None):
+        assert identities.remove_identities(person.username, by=OPERATOR) == (person.actor.id, 2)
+
+
 #: What members see of memory and its rules.
 METADATA = (
     *(
@@ -1396,7 +1419,7 @@ ACTS: dict[str, Callable[[World], None]] = {
         record_a_refusal, foresee, erase_and_tell, hold_and_release, restrict_and_lift, redact_and_refuse,
         promote_a_procedure,
         meet_what_expired, end_and_certify, compact_what_is_over, try_again_later, seal_receipts, count_acts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,
-        ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, look_at_memory, choose_between_tenants, operate,
+        ask_a_model, be_refused_with_a_wrong_key, sign_in_and_look, sign_in_by_two_steps, sign_in_by_a_provider, look_at_memory, choose_between_tenants, operate,
     )
 }  # fmt: skip
 ACTS[work_at_the_desk.__name__] = work_at_the_desk

@@ -42,6 +42,7 @@ MAY_DELETE = {
     ("muniment_front", "django_session"),
     ("muniment_staff", "django_session"),
     ("muniment_front", "mfa_authenticator"),  # a person's own second factor, taken away
+    ("muniment_front", "tenants_signinidentity"),  # as whom a provider knows somebody, taken away by an operator
     ("muniment_front", "tenants_membership"),  # a role that a tenant's admin ended; its history stays
 }
 #: Who may change any column of what.
@@ -75,6 +76,7 @@ def test_tables_without_a_tenant_are_few_and_named(owner: Any) -> None:
         "django_content_type",
         "django_migrations",
         "django_session",
+        "tenants_signinidentity",
         "tenants_user",
         "tenants_user_groups",
         "tenants_user_user_permissions",

@@ -157,7 +157,16 @@ _PROBLEMS = frozenset(
 _FIELDS = {"FieldError": 1, "ValueRefused": 1, "_refuse": 0, "Refusal": 0}
 _CODE = re.compile(r"[a-z][a-z0-9_]*")
 #: Read from files by operators' commands, whose refusals never reach a client.
-_OPERATORS = ("management", "evaluation", "registry.py", "documents.py", "definitions.py", "rules.py", "publishing.py")
+_OPERATORS = (
+    "management",
+    "evaluation",
+    "registry.py",
+    "identities.py",
+    "documents.py",
+    "definitions.py",
+    "rules.py",
+    "publishing.py",
+)
 
 
 def problem_codes() -> set[str]:

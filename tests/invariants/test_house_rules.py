@@ -22,6 +22,7 @@ FACES = (
     "access.py",
     "pages.py",
     "second_factor.py",
+    "single_sign_on.py",
     "signing.py",
 )
 LAUNCHERS = ("config/launch.py", "config/install.py", "config/demo/__main__.py", "config/watchdog.py")
@@ -240,7 +241,8 @@ def test_rows_of_memory_are_never_made_or_changed_through_the_mapper(ours: list[
 
 def test_what_writes_through_the_mapper_is_a_door(ours: list[Source]) -> None:
     doors = {
-        *("tenants/registry.py", "tenants/signing.py", "policies/publishing.py", "policies/approvals.py"),
+        *("tenants/registry.py", "tenants/signing.py", "tenants/identities.py"),
+        *("policies/publishing.py", "policies/approvals.py"),
         *(
             "retention/matters.py",
             "retention/restricting.py",

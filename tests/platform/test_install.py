@@ -48,11 +48,11 @@ def test_what_developers_need_holds_what_a_run_needs(install: Any) -> None:
 
 def test_an_extra_that_there_is_not_is_refused_in_one_line(install: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert install.main("run", "lmm") == 2
-    assert capsys.readouterr().err == "muniment: no such extra: lmm; there are llm and pii\n"
+    assert capsys.readouterr().err == "muniment: no such extra: lmm; there are llm, pii and sso\n"
     assert install.called == []
 
 
-@pytest.mark.parametrize("extra", ["llm", "pii"])
+@pytest.mark.parametrize("extra", ["llm", "pii", "sso"])
 def test_the_lock_of_an_extra_agrees_with_that_of_a_run_and_names_no_index(extra: str) -> None:
     pinned = re.compile(r"^([a-z0-9_.-]+)(?:\[[a-z,]+\])?==([^ ;\\]+)", re.MULTILINE)
     run = dict(pinned.findall((ROOT / "requirements.lock").read_text()))
