@@ -119,8 +119,8 @@ BEGIN
                    ' USING (tenant_id = muniment_tenant()) WITH CHECK (tenant_id = muniment_tenant())', t);
   END LOOP;
 END $$;
-GRANT SELECT (tenant_id, id, purpose, key_id, consent_ids, written_at, ended_at, sensitivity, basis, expires_at,
-  redaction_state, redaction_fields, restricted) ON memory_payload TO muniment_worker;
+GRANT SELECT (tenant_id, id, purpose, key_id, written_at, ended_at, sensitivity, expires_at, redaction_state, redaction_fields)
+  ON memory_payload TO muniment_worker;
 GRANT SELECT ON memory_subjectidentifier, memory_extraction, memory_derived, memory_derivedsource TO muniment_worker;
 GRANT UPDATE (clear, sealed, key_id, ended_at, redaction_state) ON memory_payload TO muniment_worker;
 GRANT UPDATE (redaction_state) ON memory_fact, memory_episode TO muniment_worker;

@@ -14,7 +14,7 @@ DROP FUNCTION redaction_stays(), fact_redacted(), value_type(jsonb);
 REVOKE UPDATE (payload_id, value_digest) ON memory_fact FROM muniment_worker;
 REVOKE UPDATE (payload_id, content_digest) ON memory_episode FROM muniment_worker;
 REVOKE UPDATE (value_digest) ON memory_candidate FROM muniment_worker;
-REVOKE UPDATE (redaction_fields) ON memory_episode FROM muniment_writer;
+REVOKE UPDATE (redaction_fields) ON memory_episode, memory_fact, memory_evidence, memory_candidate FROM muniment_worker;
 REVOKE UPDATE (sensitivity, expires_at, restricted, redaction_state, consent_ids) ON memory_searchentry FROM muniment_worker;
 """
 

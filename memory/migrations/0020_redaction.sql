@@ -5,7 +5,7 @@ CREATE FUNCTION value_type(definition jsonb) RETURNS text LANGUAGE sql IMMUTABLE
   RETURN coalesce(definition->'schema'->>'format',
     CASE WHEN jsonb_typeof(definition->'schema'->'type') = 'string' THEN definition->'schema'->>'type' END, 'any');
 REVOKE ALL ON FUNCTION value_type(jsonb) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION value_type(jsonb) TO muniment_agent, muniment_writer, muniment_staff;
+GRANT EXECUTE ON FUNCTION value_type(jsonb) TO muniment_agent;
 
 -- What was redacted stays so, whoever asks. Only in the way of `required` may it be hidden again, for more to be taken out.
 CREATE FUNCTION redaction_stays() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -23,9 +23,10 @@ BEGIN
   FOREACH t IN ARRAY ARRAY['memory_payload', 'memory_episode', 'memory_fact', 'memory_evidence', 'memory_candidate'] LOOP
     EXECUTE format('CREATE TRIGGER %I BEFORE UPDATE ON %I FOR EACH ROW WHEN (OLD.redaction_state <> ''none'') EXECUTE FUNCTION'
                    ' redaction_stays()', substr(t, 8) || '_redaction_stays', t);
-    EXECUTE format('GRANT UPDATE (redaction_state, redaction_fields) ON %I TO muniment_worker', t);
+    EXECUTE format('GRANT UPDATE (redaction_state) ON %I TO muniment_worker', t);
   END LOOP;
 END $$;
+GRANT UPDATE (redaction_fields) ON memory_episode, memory_fact, memory_evidence, memory_candidate TO muniment_worker;
 
 -- A fact that was redacted has ended, for good.
 CREATE FUNCTION fact_redacted() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -41,5 +42,3 @@ GRANT UPDATE (payload_id, content_digest) ON memory_episode TO muniment_worker;
 GRANT UPDATE (value_digest) ON memory_candidate TO muniment_worker;
 -- What is hidden is not found either: an entry follows its payload.
 GRANT UPDATE (sensitivity, expires_at, restricted, redaction_state, consent_ids) ON memory_searchentry TO muniment_worker;
--- Never written by a writer: held so that it may lock the episode that it quotes.
-GRANT UPDATE (redaction_fields) ON memory_episode TO muniment_writer;

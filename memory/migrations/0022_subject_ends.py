@@ -23,7 +23,9 @@ END $$;
 DROP TRIGGER subjectidentifier_kept ON memory_subjectidentifier;
 CREATE TRIGGER subjectidentifier_kept BEFORE DELETE ON memory_subjectidentifier FOR EACH ROW EXECUTE FUNCTION name_kept();
 GRANT SELECT (subject_id) ON memory_searchentry TO muniment_worker;
+-- Who may end it may lock it.
 GRANT UPDATE (ended_at) ON memory_subject TO muniment_worker;
+REVOKE UPDATE (lock_no) ON memory_subject FROM muniment_worker;
 GRANT UPDATE (redaction_state) ON memory_evidence TO muniment_worker;
 GRANT DELETE ON policies_consent TO muniment_worker;
 """
@@ -31,6 +33,7 @@ UNDO = """
 DROP TRIGGER subjectidentifier_kept ON memory_subjectidentifier;
 CREATE TRIGGER subjectidentifier_kept BEFORE DELETE ON memory_subjectidentifier FOR EACH ROW EXECUTE FUNCTION content_kept();
 DROP FUNCTION name_kept();
+GRANT UPDATE (lock_no) ON memory_subject TO muniment_worker;
 REVOKE SELECT (subject_id) ON memory_searchentry FROM muniment_worker;
 REVOKE DELETE ON policies_consent FROM muniment_worker;
 REVOKE UPDATE (redaction_state) ON memory_evidence FROM muniment_worker;

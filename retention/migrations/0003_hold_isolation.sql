@@ -74,7 +74,7 @@ CREATE INDEX IF NOT EXISTS candidatesaying_by_episode ON memory_candidatesaying 
 CREATE FUNCTION hold_lock_no(tenant uuid) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN hashtextextended('muniment.hold ' || tenant::text, 0);
 REVOKE ALL ON FUNCTION hold_lock_no(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION hold_lock_no(uuid) TO muniment_writer, muniment_staff, muniment_worker, muniment_counter;
+GRANT EXECUTE ON FUNCTION hold_lock_no(uuid) TO muniment_staff, muniment_worker, muniment_counter;
 
 -- who places, who releases -----------------------------------------------------------------------------------------
 CREATE FUNCTION matter_filled() RETURNS trigger LANGUAGE plpgsql AS $$

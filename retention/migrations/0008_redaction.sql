@@ -11,7 +11,7 @@ BEGIN
                    t, substr(t, 11) || '_tenant');
     EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
     EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
-    EXECUTE format('CREATE POLICY own_tenant ON %I TO muniment_staff, muniment_writer, muniment_worker'
+    EXECUTE format('CREATE POLICY own_tenant ON %I TO muniment_staff, muniment_worker'
                    ' USING (tenant_id = muniment_tenant()) WITH CHECK (tenant_id = muniment_tenant())', t);
   END LOOP;
 END $$;
@@ -157,4 +157,4 @@ END $$;
 
 GRANT SELECT, INSERT ON retention_redactionrequest, retention_redactionitem TO muniment_staff;
 GRANT UPDATE (state, decision_reason, digest, counts, run_id, certificate_id) ON retention_redactionrequest TO muniment_staff;
-GRANT SELECT ON retention_redactionrequest, retention_redactionitem TO muniment_writer, muniment_worker;
+GRANT SELECT ON retention_redactionrequest, retention_redactionitem TO muniment_worker;

@@ -94,7 +94,7 @@ CREATE INDEX notice_by_erasure ON retention_notice (tenant_id, erasure_id, id);
 GRANT SELECT, INSERT ON retention_erasure TO muniment_staff;
 GRANT UPDATE (state, digest, preview, question_id, approved_by, approved_at, name_ids, run_id) ON retention_erasure TO muniment_staff;
 GRANT SELECT ON retention_erasure TO muniment_worker;
-GRANT UPDATE (state, run_id, certificate_id, finished_at) ON retention_erasure TO muniment_worker;
+GRANT UPDATE (state, certificate_id, finished_at) ON retention_erasure TO muniment_worker;
 GRANT SELECT ON retention_erasureitem TO muniment_staff, muniment_worker;
 GRANT UPDATE (state, reason, decided_by, decided_at) ON retention_erasureitem TO muniment_staff;
 GRANT INSERT ON retention_erasureitem TO muniment_worker;

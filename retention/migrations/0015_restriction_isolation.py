@@ -6,6 +6,7 @@ SQL = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 UNDO = """
 REVOKE UPDATE (restricted) ON memory_subject, memory_fact, memory_evidence, memory_episode, memory_candidate, memory_payload
   FROM muniment_writer;
+GRANT UPDATE (lock_no) ON memory_subject TO muniment_writer;
 DROP TRIGGER restriction_moves ON retention_restriction;
 DROP FUNCTION restriction_moves();
 """

@@ -50,5 +50,7 @@ END $$;
 CREATE TRIGGER restriction_moves BEFORE INSERT OR UPDATE OR DELETE ON retention_restriction
   FOR EACH ROW EXECUTE FUNCTION restriction_moves();
 
+-- Who may restrict a subject may lock it.
+REVOKE UPDATE (lock_no) ON memory_subject FROM muniment_writer;
 GRANT UPDATE (restricted) ON memory_subject, memory_fact, memory_evidence, memory_episode, memory_candidate, memory_payload
   TO muniment_writer;

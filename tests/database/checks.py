@@ -25,6 +25,7 @@ from psycopg.types.json import Jsonb
 
 from memory import (
     consent,
+    context,
     derived,
     endings,
     erasure,
@@ -41,7 +42,7 @@ from memory import (
     suppression,
     terms,
 )
-from memory.contracts import ConsentBody, EpisodeBody, FactBody, ProcedureVersionBody, SubjectBody, parse
+from memory.contracts import ConsentBody, EpisodeBody, FactBody, ProcedureVersionBody, RecallBody, SubjectBody, parse
 from memory.models import ProcedureEvidence, ProcedureVersion
 from memory.outcomes import Asked, Denied, Repeat, Retracted, Written
 from memory.rows import fetch
@@ -737,6 +738,15 @@ def have_texts_made(world: World) -> None:
     with reading(world) as actor:
         text = derived.profile(actor, subject)
         assert (text.id is None, len(text.facts)) == (False, 2)
+    asked = parse(
+        RecallBody, {"question": "Which deadline?", "subject": subject, "purpose": "support", "budget_tokens": 2_000}
+    )
+    kept: list[Any] = []
+    for _ in range(3):
+        with reading(world) as actor:
+            kept.append(context.recalled(actor, asked, now=datetime.now(UTC))["derived"])
+        drain(world)
+    assert (kept[0], kept[2] is None) == (None, False)
     world.age("UPDATE memory_derived SET built_at = now() - interval '2 days' WHERE id = %s", text.id)
     assert derived.throw_away(world.tenant) == 1
     with reading(world) as actor:
@@ -1160,7 +1170,11 @@ def redact_and_refuse(world: World) -> None:
         kept: Any = remember.episode(actor, parse(EpisodeBody, sent))
     provenance = {"turn_id": "t1", "source_episode": str(kept.id), "quote": "is 2026-07-15"}
     said = write(world, body("deadline", "2026-07-15", subject=subject, provenance=provenance))[0]
+    rivals = [body("colour", each, subject=subject, valid_from="2026-01-01T00:00:00Z") for each in ("red", "blue")]
+    waits = write(world, *rivals, batch=True)[1]
+    assert isinstance(waits, Asked)
     picks = [
+        redaction.Pick(kind=redaction.Kind.CANDIDATE, target=waits.candidate, strategy=Strategy.NULL),
         redaction.Pick(kind=redaction.Kind.FACT, target=said.fact, strategy=Strategy.GENERALISE),
         redaction.Pick(kind=redaction.Kind.EPISODE, target=kept.id, spans=((4, 12),)),
     ]

@@ -639,6 +639,9 @@ def test_what_drawing_asks_goes_by_an_index_though_the_tables_are_young(
         for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material"):
             superuser.execute(f"SET LOCAL {setting} = off")
         superuser.execute("SET LOCAL join_collapse_limit = 1")
+        if index == "episode_in_session":
+            # In a table of one page every index that begins with the tenant costs the same.
+            superuser.execute("DROP INDEX episode_by_subject")
         plan = "\n".join(row[0] for row in superuser.execute(f"EXPLAIN {asked}").fetchall())
     assert index in plan, plan
     assert "Seq Scan" not in plan, plan
