@@ -196,7 +196,9 @@ def described(text: str, *, secret_of: Callable[[str], str | None]) -> SingleSig
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise ValueError(f"{where}: {first['msg']}") from None
+        # Our own words, or the kind of error: the library's words may quote.
+        words = first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else first["type"]
+        raise ValueError(f"{where}: {words.replace('_', ' ')}") from None
     except ValueError:
         raise ValueError("not JSON") from None
     return found.model_copy(update={"providers": tuple(_with_secret(each, secret_of) for each in found.providers)})

@@ -146,7 +146,7 @@ DOORS = {
     "memory/endings.py": {"fact"},
     "memory/lifetimes.py": {"candidate", "candidatesaying", "episode", "evidence", "fact", "payload"},
     "memory/terms.py": {"term"},
-    "memory/derived.py": {"derived", "derivedsource"},
+    "memory/derived.py": {"derived"},
     "memory/kept.py": {"derived", "derivedsource"},
     "memory/indexing.py": {"searchentry", "searchstate"},
     "memory/spending.py": {"modelbudget", "modelspending"},
