@@ -1,6 +1,6 @@
 # Muniment. GNU make 3.81 or newer; nothing else but Python 3.11 to 3.13 is needed.
 .DEFAULT_GOAL := help
-.PHONY: help run demo stop test check lint types contracts migrations docs bench pictures lock clean .run-packages .dev-packages
+.PHONY: help run demo stop test check lint types contracts migrations docs translations bench pictures lock clean .run-packages .dev-packages
 MAKEFLAGS += --no-print-directory
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 
@@ -57,6 +57,10 @@ migrations: .dev-packages ## Models and migrations agree
 
 docs: .dev-packages ## The documents name what is there
 	@$(PY) -m pytest tests/docs
+
+translations: .dev-packages ## Bring the catalogues of translations up to date (needs GNU gettext)
+	@$(PY) -W ignore manage.py makemessages --all --add-location file --no-wrap --ignore tests --ignore benchmarks --ignore docs --ignore build
+	@$(PY) -W ignore manage.py compilemessages --locale de --ignore .venv
 
 bench: .dev-packages ## Measure, side by side with others; writes benchmarks/results.json
 	@$(PY) -m benchmarks $(ARGS)

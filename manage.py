@@ -19,6 +19,8 @@ OFFLINE_COMMANDS = frozenset(
         "findstatic",
         "diffsettings",
         "evaluate",
+        "makemessages",
+        "compilemessages",
     }
 )
 

@@ -23,6 +23,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext as _
 from unfold.views import ChangeList
 
 from memory import outbox, promotion, remember, sight, timeline
@@ -67,6 +68,7 @@ from tenants.errors import Forbidden, Missing, Problem
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, assume
 from tenants.models import Agent
+from tenants.words import gettext_lazy, in_words, pgettext_lazy
 
 _CLASSES = {int(each): each.label for each in Sensitivity}
 _BASES = words(*(each.value for each in Basis))
@@ -77,36 +79,36 @@ _BY_BASIS = one_of("basis", _BASES)
 _SUBJECT = link_to("memory_subject", "subject_id")
 _KEY = link_to("memory_factkey", "key_id", "key")
 _FACT = link_to("memory_fact", "fact_id")
-_POLICY = link_to("policies_policyversion", "policy_version_id", "policy version")
-_RULES = link_to("policies_attributeversion", "attribute_version_id", "attribute version")
+_POLICY = link_to("policies_policyversion", "policy_version_id", gettext_lazy("policy version"))
+_RULES = link_to("policies_attributeversion", "attribute_version_id", gettext_lazy("attribute version"))
 _CONSENT = link_to("policies_consent", "consent_id")
 
 
 def placeholder(what: str, sensitivity: int, *, ended: bool = False) -> str:
     """Return what stands where content would: what it is and of which class, or that it has ended."""
-    label = "ended" if ended else f"{what}: {Sensitivity(sensitivity).label}"
+    label = in_words("ended") if ended else f"{in_words(what)}: {in_words(Sensitivity(sensitivity).label)}"
     return format_html('<span class="masked">‹{}›</span>', label)
 
 
-@admin.display(description="class")
+@admin.display(description=gettext_lazy("class"))
 def sensitivity_word(row: Any) -> str:
     """Return the class of a governed row as a badge."""
     label = Sensitivity(row.sensitivity).label
-    return format_html('<span class="badge {}">{}</span>', label, label)
+    return format_html('<span class="badge {}">{}</span>', label, in_words(label))
 
 
-@admin.display(description="kept until")
+@admin.display(description=gettext_lazy("kept until"))
 def kept_until(row: Any) -> str:
     """Return until when a governed row may be shown."""
     expires: datetime | None = row.expires_at
     if expires is None:
-        return "no end"
+        return _("no end")
     return format_html(
         '<time class="instant" datetime="{}">{}</time>', expires.isoformat(), f"{expires:%Y-%m-%d %H:%M}"
     )
 
 
-@admin.display(description="writer")
+@admin.display(description=gettext_lazy("writer"))
 def writer(row: Any) -> str:
     """Return who wrote a row, by kind and short id."""
     return f"{row.writer_kind} {str(row.writer_id)[-8:]}"
@@ -134,21 +136,21 @@ class _Held(MetadataAdmin):
 _SAID_SHOWN = 100
 #: What the state of a stretch is called, and how its bar looks.
 _STATES = {
-    "now": ("holds now", "now"),
-    "past": ("held", "past"),
-    "later": ("will hold", "later"),
-    "nothing": ("nothing known to hold", "end"),
-    "redacted": ("redacted", "end"),
-    "expired": ("expired", "end"),
-    "consent_withdrawn": ("consent withdrawn", "end"),
-    "erased": ("erased", "end"),
+    "now": (gettext_lazy("holds now"), "now"),
+    "past": (pgettext_lazy("stretch", "held"), "past"),
+    "later": (gettext_lazy("will hold"), "later"),
+    "nothing": (gettext_lazy("nothing known to hold"), "end"),
+    "redacted": (pgettext_lazy("code", "redacted"), "end"),
+    "expired": (pgettext_lazy("code", "expired"), "end"),
+    "consent_withdrawn": (gettext_lazy("consent withdrawn"), "end"),
+    "erased": (pgettext_lazy("code", "erased"), "end"),
 }
 
 
 def _label(stretch: sight.Stretch) -> str:
     if stretch.sensitivity is None or _STATES[stretch.state][1] == "end":
         return _STATES[stretch.state][0]
-    return f"‹value: {Sensitivity(stretch.sensitivity).label}›"
+    return _("‹value: %(level)s›") % {"level": in_words(Sensitivity(stretch.sensitivity).label)}
 
 
 def _instant_asked(request: HttpRequest, name: str) -> tuple[datetime | None, str]:
@@ -159,10 +161,10 @@ def _instant_asked(request: HttpRequest, name: str) -> tuple[datetime | None, st
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        return None, "That is no instant: write it as 2026-06-04 or 2026-06-04T10:00."
+        return None, _("That is no instant: write it as 2026-06-04 or 2026-06-04T10:00.")
     found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
     if not _EARLIEST < found < _LATEST:
-        return None, "That instant is out of bounds."
+        return None, _("That instant is out of bounds.")
     return found, ""
 
 
@@ -189,7 +191,7 @@ def _redaction_of(request: HttpRequest, kind: str, row: str | None) -> Sequence[
     if row is None or not standing(request).is_one_of(MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER):
         return ()
     where = reverse("admin:retention_redactionrequest_propose")
-    return [("Redact", f"{where}?kind={kind}&id={row}", True)]
+    return [(_("Redact"), f"{where}?kind={kind}&id={row}", True)]
 
 
 _GOVERNED = (sensitivity_word, "basis", kept_until, "redaction_state", yes("restricted"))
@@ -200,7 +202,9 @@ class SubjectAdmin(PageAdmin):
     """The entities that facts are about, by kind: their names are content."""
 
     list_display = ("__str__", "kind", "key_masked", yes("restricted"), instant("created_at"))
-    list_filter = (one_of("restricted", {True: "restricted", False: "not restricted"}, "processing"),)
+    list_filter = (
+        one_of("restricted", {True: gettext_lazy("restricted"), False: gettext_lazy("not restricted")}, "processing"),
+    )
     fields = ("id", "kind", "key_masked", yes("restricted"), instant("created_at"))
 
     #: What the page is made with; an app above adds to it.
@@ -250,9 +254,9 @@ class SubjectAdmin(PageAdmin):
         }
         return TemplateResponse(request, self.page_template, context, status=400 if problem else 200)
 
-    @admin.display(description="name")
+    @admin.display(description=gettext_lazy("name"))
     def key_masked(self, subject: Subject) -> str:
-        return format_html('<span class="masked">‹{}›</span>', "name")
+        return format_html('<span class="masked">‹{}›</span>', _("name"))
 
 
 @admin.register(Episode)
@@ -266,7 +270,7 @@ class EpisodeAdmin(_Held):
     list_filter = (
         one_of("kind", words("message", "tool_result", "event")),
         _BY_CLASS,
-        one_of("quarantined", {True: "quarantined", False: "not quarantined"}),
+        one_of("quarantined", {True: "quarantined", False: gettext_lazy("not quarantined")}),
     )
     fields: Sequence[Any] = (
         *("id", "kind", "role", "text_masked", _SUBJECT, "session_id", "turn_id", "tool_call_id", writer),
@@ -277,7 +281,7 @@ class EpisodeAdmin(_Held):
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
         return _redaction_of(request, "episode", row)
 
-    @admin.display(description="text")
+    @admin.display(description=gettext_lazy("text"))
     def text_masked(self, episode: Episode) -> str:
         return placeholder("text", episode.sensitivity, ended=episode.redaction_state == "applied")
 
@@ -319,7 +323,7 @@ class FactKeyAdmin(PageAdmin):
         }
         return TemplateResponse(request, "admin/memory/factkey.html", context)
 
-    @admin.display(description="attribute")
+    @admin.display(description=gettext_lazy("attribute"))
     def attribute_name(self, key: FactKey) -> str:
         name: str = key.attribute.name
         return name
@@ -332,7 +336,7 @@ class _Ends(admin.SimpleListFilter):
     parameter_name = "ends"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("day", "within a day"), ("week", "within 7 days")]
+        return [("day", _("within a day")), ("week", _("within 7 days"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         asked = self.value()
@@ -362,7 +366,12 @@ class FactAdmin(_Held):
         ),
         "evidence_count",
     )
-    list_filter = (_BY_CLASS, _BY_BASIS, one_of("confirmed", {True: "confirmed", False: "not confirmed"}), _Ends)
+    list_filter = (
+        _BY_CLASS,
+        _BY_BASIS,
+        one_of("confirmed", {True: "confirmed", False: gettext_lazy("not confirmed")}),
+        _Ends,
+    )
     list_select_related = ("key__attribute",)
     fields: Sequence[Any] = (
         *("id", "attribute_name", "value_masked", _SUBJECT, _KEY, _RULES, _POLICY, yes("confirmed"), "confidence"),
@@ -375,14 +384,14 @@ class FactAdmin(_Held):
         found = _redaction_of(request, "fact", row)
         if row is None:
             return found
-        return (*found, ("How long it is kept", reverse("admin:retention_lifetimechange_of", args=[row]), False))
+        return (*found, (_("How long it is kept"), reverse("admin:retention_lifetimechange_of", args=[row]), False))
 
-    @admin.display(description="who saw it")
+    @admin.display(description=gettext_lazy("who saw it"))
     def seen_by_whom(self, fact: Fact) -> str:
         """Who read it, as the receipts tell: one look-up."""
         found = sight.readers(fact.tenant_id, fact.id)
         if not found:
-            return "nobody, as far as receipts tell"
+            return _("nobody, as far as receipts tell")
         rows = format_html_join(
             "",
             '<li>{} <strong>{}</strong>: {} read{}, last <time class="instant" datetime="{}">{}</time></li>',
@@ -395,12 +404,12 @@ class FactAdmin(_Held):
         receipts = f"{reverse('admin:memory_receipt_changelist')}?fact={fact.id}"
         return format_html('<ul>{}</ul><a href="{}">Receipts</a>', rows, receipts)
 
-    @admin.display(description="attribute")
+    @admin.display(description=gettext_lazy("attribute"))
     def attribute_name(self, fact: Fact) -> str:
         name: str = fact.key.attribute.name
         return name
 
-    @admin.display(description="value")
+    @admin.display(description=gettext_lazy("value"))
     def value_masked(self, fact: Fact) -> str:
         return placeholder(
             "value", fact.sensitivity, ended=fact.ended_at is not None or fact.redaction_state == "applied"
@@ -437,13 +446,13 @@ class EvidenceAdmin(_Held):
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
         return _redaction_of(request, "evidence", row)
 
-    @admin.display(description="quote")
+    @admin.display(description=gettext_lazy("quote"))
     def quote_masked(self, evidence: Evidence) -> str:
         return "" if evidence.quote_id is None else placeholder("quote", evidence.sensitivity)
 
-    @admin.display(description="standing")
+    @admin.display(description=gettext_lazy("standing"))
     def standing(self, evidence: Evidence) -> str:
-        return "stands" if evidence.retracted_at is None else "taken back"
+        return _("stands") if evidence.retracted_at is None else _("taken back")
 
 
 @admin.register(Belief)
@@ -496,7 +505,7 @@ class CandidateAdmin(PageAdmin):
         self._require_reviewer(request)
         candidate = self.get_object(request, object_id)
         if candidate.state not in _WAITING:
-            return self.page(request, candidate, problem="It was decided already.", status=409)
+            return self.page(request, candidate, problem=_("It was decided already."), status=409)
         with _as_writer(request) as actor:
             shown = sight.show(actor, candidate.id)
         return self.page(request, candidate, shown=shown, asked=True)
@@ -509,20 +518,24 @@ class CandidateAdmin(PageAdmin):
         candidate = self.get_object(request, object_id)
         decision, reason = request.POST.get("decision", ""), request.POST.get("reason", "")
         if reason not in wording.DECIDING.get(decision, {}):
-            return self.page(request, candidate, problem="A decision needs a reason that goes with it.", status=400)
+            return self.page(request, candidate, problem=_("A decision needs a reason that goes with it."), status=400)
         if not _may_decide(request, candidate):
             raise PermissionDenied
         if request.POST.get("occurrences") != str(candidate.occurrences):
-            return self.page(request, candidate, problem="It changed since you looked. Look again.", status=409)
+            return self.page(request, candidate, problem=_("It changed since you looked. Look again."), status=409)
         try:
             with _as_writer(request) as actor:
                 outcome = remember.decide_candidate(actor, candidate.id, accept=decision == "confirm", reason=reason)
         except Missing:
             raise Http404 from None
         if isinstance(outcome, Denied):
-            told = _DENIED.get(outcome.code, f"Nothing was decided: {outcome.code}.")
+            told = _DENIED.get(outcome.code, _("Nothing was decided: %(code)s.") % {"code": outcome.code})
             return self.page(request, candidate, problem=told, status=outcome.status)
-        messages.success(request, f"{candidate} was {'confirmed' if decision == 'confirm' else 'rejected'}.")
+        messages.success(
+            request,
+            (_("%(candidate)s was confirmed.") if decision == "confirm" else _("%(candidate)s was rejected."))
+            % {"candidate": candidate},
+        )
         following = sight.next_waiting(candidate.tenant_id, candidate.id)
         if following is not None:
             return HttpResponseRedirect(reverse("admin:memory_candidate_change", args=[following]))
@@ -612,11 +625,11 @@ class CandidateAdmin(PageAdmin):
         }
         return TemplateResponse(request, "admin/memory/candidate.html", context, status=status)
 
-    @admin.display(description="attribute")
+    @admin.display(description=gettext_lazy("attribute"))
     def attribute_name(self, candidate: Candidate) -> str:
-        return "not defined" if candidate.attribute is None else candidate.attribute.name
+        return _("not defined") if candidate.attribute is None else candidate.attribute.name
 
-    @admin.display(description="value")
+    @admin.display(description=gettext_lazy("value"))
     def value_masked(self, candidate: Candidate) -> str:
         if candidate.payload_id is None:
             return ""
@@ -625,12 +638,18 @@ class CandidateAdmin(PageAdmin):
 
 _WAITING = ("asked", "buffered")
 _DENIED = {
-    "already_decided": "It was decided already.",
-    "attribute_retired": "The attribute has no version in force any more: nothing can be confirmed under it.",
-    "consent_withdrawn": "The consent was withdrawn since: it cannot be confirmed.",
-    "attribute_not_defined": "Nobody has put an attribute of that name in force yet. It can be confirmed once somebody has.",
-    "rejected": "The policy gives content of the class of that attribute no life on this basis: it can only be rejected.",
-    "changed_since": "It changed since you looked. Look again.",
+    "already_decided": gettext_lazy("It was decided already."),
+    "attribute_retired": gettext_lazy(
+        "The attribute has no version in force any more: nothing can be confirmed under it."
+    ),
+    "consent_withdrawn": gettext_lazy("The consent was withdrawn since: it cannot be confirmed."),
+    "attribute_not_defined": gettext_lazy(
+        "Nobody has put an attribute of that name in force yet. It can be confirmed once somebody has."
+    ),
+    "rejected": gettext_lazy(
+        "The policy gives content of the class of that attribute no life on this basis: it can only be rejected."
+    ),
+    "changed_since": gettext_lazy("It changed since you looked. Look again."),
 }
 
 
@@ -709,17 +728,21 @@ class ReceiptAdmin(MetadataAdmin):
         *("attribute_ids", "fact_ids", "withheld", "verdict", "reasons", _POLICY, "sealed"),
     )
 
-    @admin.display(description="actor")
+    @admin.display(description=gettext_lazy("actor"))
     def actor(self, receipt: Receipt) -> str:
         return f"{receipt.actor_kind} {str(receipt.actor_id)[-8:]}"
 
-    @admin.display(description="facts")
+    @admin.display(description=gettext_lazy("facts"))
     def returned(self, receipt: Receipt) -> int:
         return len(receipt.fact_ids)
 
-    @admin.display(description="sealed")
+    @admin.display(description=gettext_lazy("sealed"))
     def sealed(self, receipt: Receipt) -> str:
-        return "not yet" if receipt.sealed_seq is None else f"in entry {receipt.sealed_seq}"
+        return (
+            _("not yet")
+            if receipt.sealed_seq is None
+            else _("in entry %(sealed_seq)s") % {"sealed_seq": receipt.sealed_seq}
+        )
 
 
 @admin.register(OutboxEntry)
@@ -734,10 +757,10 @@ class OutboxEntryAdmin(MetadataAdmin):
     )
     change_form_after_template = "admin/memory/retry.html"
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state_word(self, entry: OutboxEntry) -> str:
         look = {"failed": "bad", "pending": "warn", "done": "ok"}[entry.state]
-        words = "given up" if entry.state == "failed" else entry.state
+        words = _("given up") if entry.state == "failed" else in_words(entry.state)
         return format_html('<span class="m-state {}">{}</span>', look, words)
 
     def get_urls(self) -> list[Any]:
@@ -767,9 +790,9 @@ class OutboxEntryAdmin(MetadataAdmin):
         tried = outbox.retry(found.actor, entry.id)
         assume(Role.STAFF, tenant=found.tenant, clearance=found.actor.clearance, actor=found.person)
         if tried:
-            messages.success(request, f"{entry} is tried again.")
+            messages.success(request, _("%(entry)s is tried again.") % {"entry": entry})
         else:
-            messages.warning(request, f"{entry} was not given up: nothing was changed.")
+            messages.warning(request, _("%(entry)s was not given up: nothing was changed.") % {"entry": entry})
         return HttpResponseRedirect(reverse("admin:memory_outboxentry_change", args=[entry.id]))
 
 
@@ -789,51 +812,57 @@ _STATE_LOOKS = {
     "refused": "refused",
 }
 _TOLD_OF_PROCEDURES = {
-    "own_request": "You proposed it: another approver decides.",
-    "own_agent": "You registered the agent that proposes it, or were handed a key of it: another approver decides.",
-    "role_missing": "Only an approver may do that.",
-    "already_decided": "It was decided already. Look at what became of it.",
-    "changed_since_shown": "It changed since you looked. Look again.",
-    "request_expired": "The time to decide is over. It has to be proposed anew.",
-    "base_moved": "Another version became active since this was proposed: what you compare is not what would change.",
-    "test_not_passed": "Its test did not pass, so it cannot be approved. Send it back, or refuse it.",
-    "text_ended": "Its text was redacted, or is about to be: nothing can be active without a text.",
-    "rollback_gone": "What it would give way to may no longer be kept. Deactivate it instead.",
-    "not_approved": "No approval of it stands that is not used up or over.",
-    "not_active": "It is not the active one any more.",
-    "not_a_draft": "It is proposed already, or decided.",
-    "not_proposed": "It waits for no decision.",
-    "not_the_requester": "Whoever proposed it takes it back.",
-    "already_asked": "It is proposed already.",
-    "credential": "It holds a password, a key or a token. Put a reference to your vault in its place.",
-    "class_too_high": "Nothing restricted becomes a procedure.",
-    "scope_refused": "There is no agent of that name.",
-    "time_refused": "Choose an instant that lies ahead, and before the approval ends.",
-    "decision_refused": "Choose a reason that goes with it.",
-    "malformed": "Something is missing, or not of its form",
+    "own_request": gettext_lazy("You proposed it: another approver decides."),
+    "own_agent": gettext_lazy(
+        "You registered the agent that proposes it, or were handed a key of it: another approver decides."
+    ),
+    "role_missing": gettext_lazy("Only an approver may do that."),
+    "already_decided": gettext_lazy("It was decided already. Look at what became of it."),
+    "changed_since_shown": gettext_lazy("It changed since you looked. Look again."),
+    "request_expired": gettext_lazy("The time to decide is over. It has to be proposed anew."),
+    "base_moved": gettext_lazy(
+        "Another version became active since this was proposed: what you compare is not what would change."
+    ),
+    "test_not_passed": gettext_lazy("Its test did not pass, so it cannot be approved. Send it back, or refuse it."),
+    "text_ended": gettext_lazy("Its text was redacted, or is about to be: nothing can be active without a text."),
+    "rollback_gone": gettext_lazy("What it would give way to may no longer be kept. Deactivate it instead."),
+    "not_approved": gettext_lazy("No approval of it stands that is not used up or over."),
+    "not_active": gettext_lazy("It is not the active one any more."),
+    "not_a_draft": gettext_lazy("It is proposed already, or decided."),
+    "not_proposed": gettext_lazy("It waits for no decision."),
+    "not_the_requester": gettext_lazy("Whoever proposed it takes it back."),
+    "already_asked": gettext_lazy("It is proposed already."),
+    "credential": gettext_lazy("It holds a password, a key or a token. Put a reference to your vault in its place."),
+    "class_too_high": gettext_lazy("Nothing restricted becomes a procedure."),
+    "scope_refused": gettext_lazy("There is no agent of that name."),
+    "time_refused": gettext_lazy("Choose an instant that lies ahead, and before the approval ends."),
+    "decision_refused": gettext_lazy("Choose a reason that goes with it."),
+    "malformed": gettext_lazy("Something is missing, or not of its form"),
 }
 _ENDINGS = words(*promotion.ENDING_REASONS)
 _ANSWERS = (
-    ("approve", "Approve", "a", "main"),
-    ("return", "Send back", "d", ""),
-    ("refuse", "Refuse", "", "stop"),
+    ("approve", gettext_lazy("Approve"), "a", "main"),
+    ("return", gettext_lazy("Send back"), "d", ""),
+    ("refuse", gettext_lazy("Refuse"), "", "stop"),
 )
 
 
 def _told(problem: Problem) -> str:
-    said = _TOLD_OF_PROCEDURES.get(problem.code, f"It was not done: {problem.code}.")
+    said = _TOLD_OF_PROCEDURES.get(problem.code, _("It was not done: %(code)s.") % {"code": problem.code})
     return said if said.endswith(".") else f"{said}: {', '.join(each.path for each in problem.errors)}."
 
 
 def _for_whom(scope: str) -> str:
-    kind, _, name = scope.partition(":")
+    kind, _colon, name = scope.partition(":")
     if kind == "purpose":
-        return f"agents that act for the purpose {name}"
-    return f"the agent {name}" if kind == "agent" else "every agent of the tenant"
+        return _("agents that act for the purpose %(name)s") % {"name": name}
+    return _("the agent %(name)s") % {"name": name} if kind == "agent" else _("every agent of the tenant")
 
 
 def _state_badge(version: ProcedureVersion) -> str:
-    return format_html('<span class="m-state {}">{}</span>', _STATE_LOOKS.get(version.state, ""), version.state)
+    return format_html(
+        '<span class="m-state {}">{}</span>', _STATE_LOOKS.get(version.state, ""), in_words(version.state)
+    )
 
 
 def _of_workers(site: Any, where: str, view: Any, name: str, methods: str = "POST") -> Any:
@@ -875,7 +904,7 @@ class ProcedureAdmin(PageAdmin):
         active = ProcedureVersion.objects.filter(procedure_id=OuterRef("id"), state="active").order_by("scope_rank")
         return found.annotate(active_for=ArraySubquery(active.values("scope")))
 
-    @admin.display(description="active for")
+    @admin.display(description=gettext_lazy("active for"))
     def in_force(self, procedure: Procedure) -> str:
         return ", ".join(procedure.active_for) or "–"  # type: ignore[attr-defined]
 
@@ -907,7 +936,7 @@ class ProcedureAdmin(PageAdmin):
                 with transaction.atomic(), _as_writer(request) as actor:
                     proposed = promotion.propose(actor, name, body, now=datetime.now(UTC))
             except Missing:
-                problem, status = "A name begins with a small letter, and has letters, digits, - and _.", 400
+                problem, status = _("A name begins with a small letter, and has letters, digits, - and _."), 400
             except Problem as refused:
                 problem, status = _told(refused), refused.status
             else:
@@ -916,7 +945,7 @@ class ProcedureAdmin(PageAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Propose a version",
+            "title": _("Propose a version"),
             "typed": typed if request.method == "POST" else {**typed, "name": request.GET.get("name", "")[:80]},
             "agents": Agent.objects.filter(state="active").order_by("name").values_list("name", flat=True)[:100],
             "problem": problem,
@@ -925,9 +954,9 @@ class ProcedureAdmin(PageAdmin):
 
 
 _PROPOSED = {
-    "proposed": "Proposed. Another member with the role approver decides.",
-    "joined": "The same text waits already.",
-    "unchanged": "That is active already: nothing was changed.",
+    "proposed": gettext_lazy("Proposed. Another member with the role approver decides."),
+    "joined": gettext_lazy("The same text waits already."),
+    "unchanged": gettext_lazy("That is active already: nothing was changed."),
 }
 _PROPOSAL = ("name", "scope", "body", "kind", "reference", "result", "cases", "passed")
 
@@ -979,16 +1008,16 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
             *super().get_urls(),
         ]
 
-    @admin.display(description="procedure")
+    @admin.display(description=gettext_lazy("procedure"))
     def procedure_name(self, version: ProcedureVersion) -> str:
         name: str = version.procedure.name
         return name
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state_word(self, version: ProcedureVersion) -> str:
         return _state_badge(version)
 
-    @admin.display(description="proposed by")
+    @admin.display(description=gettext_lazy("proposed by"))
     def proposer(self, version: ProcedureVersion) -> str:
         return f"{version.proposed_by_kind} {str(version.proposed_by)[-8:]}"
 
@@ -1006,16 +1035,19 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
         try:
             answer = Answer(request.POST.get("answer", ""))
         except ValueError:
-            return self.page(request, version, problem="A decision says yes, no, or not like this.", status=400)
+            return self.page(request, version, problem=_("A decision says yes, no, or not like this."), status=400)
 
         def decided() -> str:
             promotion.decide(actor, version.id, answer, shown=shown, reason=request.POST.get("reason", ""), now=now)
             if answer is not Answer.APPROVE:
-                return "Sent back. It is a draft again." if answer is Answer.RETURN else "Refused."
+                return _("Sent back. It is a draft again.") if answer is Answer.RETURN else _("Refused.")
             if request.POST.get("when") != "now":
-                return "Approved. It is not active yet: make it so, or set a time."
+                return _("Approved. It is not active yet: make it so, or set a time.")
             promotion.activate(actor, version.id, shown=shown, now=now)
-            return f"Approved. Version {version.number} is active for {_for_whom(version.scope)}."
+            return _("Approved. Version %(version)s is active for %(scope)s.") % {
+                "version": version.number,
+                "scope": _for_whom(version.scope),
+            }
 
         return self._acted(request, version, decided)
 
@@ -1025,7 +1057,10 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
 
         def acted() -> str:
             promotion.activate(standing(request).actor, version.id, shown=_bound(request), now=datetime.now(UTC))
-            return f"Version {version.number} is active for {_for_whom(version.scope)}."
+            return _("Version %(version)s is active for %(scope)s.") % {
+                "version": version.number,
+                "scope": _for_whom(version.scope),
+            }
 
         return self._acted(request, version, acted)
 
@@ -1046,8 +1081,10 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
             actor, now = standing(request).actor, datetime.now(UTC)
             promotion.activate_at(actor, version.id, at, shown=_bound(request), now=now)
             if at is None:
-                return "No time is set any more. It stays approved."
-            return f"It becomes active at {at:%Y-%m-%d %H:%M} UTC, if everything still holds then."
+                return _("No time is set any more. It stays approved.")
+            return _("It becomes active at %(at)s UTC, if everything still holds then.") % {
+                "at": format(at, "%Y-%m-%d %H:%M")
+            }
 
         return self._acted(request, version, acted)
 
@@ -1056,14 +1093,20 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
         version = self.get_object(request, object_id)
         act = {"roll_back": promotion.roll_back, "deactivate": promotion.deactivate}.get(request.POST.get("act", ""))
         if act is None:
-            return self.page(request, version, problem="Roll back, or deactivate.", status=400)
+            return self.page(request, version, problem=_("Roll back, or deactivate."), status=400)
 
         def acted() -> str:
             actor, now = standing(request).actor, datetime.now(UTC)
             left = act(actor, version.id, shown=_bound(request), reason=request.POST.get("reason", ""), now=now)
             if left.id == version.id:
-                return f"Version {version.number} is no longer active. Nothing is, for {_for_whom(version.scope)}."
-            return f"Rolled back. Version {left.number} is active again for {_for_whom(left.scope)}."
+                return _("Version %(version)s is no longer active. Nothing is, for %(scope)s.") % {
+                    "version": version.number,
+                    "scope": _for_whom(version.scope),
+                }
+            return _("Rolled back. Version %(version)s is active again for %(scope)s.") % {
+                "version": left.number,
+                "scope": _for_whom(left.scope),
+            }
 
         return self._acted(request, version, acted)
 
@@ -1073,7 +1116,7 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
 
         def acted() -> str:
             promotion.take_back(standing(request).actor, version.id, now=datetime.now(UTC))
-            return "Taken back. It is a draft again."
+            return _("Taken back. It is a draft again.")
 
         return self._acted(request, version, acted)
 
@@ -1084,7 +1127,7 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
         def acted() -> str:
             actor, now = standing(request).actor, datetime.now(UTC)
             promotion.propose_again(actor, version.id, reason="correction", now=now)
-            return "Proposed. Another member with the role approver decides."
+            return _("Proposed. Another member with the role approver decides.")
 
         return self._acted(request, version, acted)
 
@@ -1125,7 +1168,7 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": f"{version.procedure.name}, version {version.number}",
+            "title": _("%(name)s, version %(version)s") % {"name": version.procedure.name, "version": version.number},
             "version": version,
             "badge": _state_badge(version),
             "level": Sensitivity(version.sensitivity).label,
@@ -1138,8 +1181,8 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
             "scheduler": about.names.get(version.scheduled_by, "somebody"),
             "decider": "" if decision is None else about.names.get(decision.decided_by, "somebody"),
             "decided": "" if decision is None else f"{decision.verdict}, {decision.reason.replace('_', ' ')}",
-            "retired_because": (version.retired_because or "").replace("_", " "),
-            "marks": [each.replace("_", " ") for each in version.detected if DETECTORS.get(each) is Group.HIDDEN],
+            "retired_because": in_words((version.retired_because or "").replace("_", " ")),
+            "marks": [in_words(each.replace("_", " ")) for each in version.detected if DETECTORS.get(each) is Group.HIDDEN],
             "speaks": [each for each in version.detected if DETECTORS.get(each) is Group.INSTRUCTION],
             "shown": shown,
             "told": told,

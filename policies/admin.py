@@ -19,6 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext as _
 
 from policies import approvals, publishing, wording
 from policies.approvals import ANSWER_REASONS, REASONS, Act, Answer
@@ -45,6 +46,7 @@ from tenants.admin import HistoryAdmin, MetadataAdmin, PageAdmin, instant, known
 from tenants.errors import Clash, Forbidden, Missing, Problem
 from tenants.models import User
 from tenants.registry import CLEARANCES
+from tenants.words import gettext_lazy, in_words
 
 _STATES = words("draft", "active", "retired", "discarded")
 #: Who may propose a change; whoever approves it is another, and an approver.
@@ -54,44 +56,48 @@ MAX_CHARACTERS = 200_000
 
 #: Refusals of the doors, as this reader meets them.
 _TOLD = {
-    "own_request": "You asked for this yourself. Another approver decides.",
-    "role_missing": "Your roles in this tenant do not allow that.",
-    "not_the_requester": "Whoever asked takes it back.",
-    "already_asked": "It is asked about already.",
-    "already_decided": "It was decided already.",
-    "changed_since_shown": "It changed since you looked. This page shows it as it is now.",
-    "base_moved": "Another version came into force since it was drafted. Draft it anew on what is in force now.",
-    "request_expired": "Nobody decided in time. It can be asked anew.",
-    "not_a_draft": "It is no draft any more.",
-    "unchanged": "This is what is in force already.",
-    "cardinality_changes": "One or several answers is fixed once a version was in force: it decides what stored facts mean.",
-    "request_refused": "A reason is needed.",
-    "decision_refused": "A decision needs a reason that goes with it.",
-    "delegation_refused": "Name another member, and a time that lies ahead and is at most 31 days long.",
-    "delegation_ended": "It has ended already.",
+    "own_request": gettext_lazy("You asked for this yourself. Another approver decides."),
+    "role_missing": gettext_lazy("Your roles in this tenant do not allow that."),
+    "not_the_requester": gettext_lazy("Whoever asked takes it back."),
+    "already_asked": gettext_lazy("It is asked about already."),
+    "already_decided": gettext_lazy("It was decided already."),
+    "changed_since_shown": gettext_lazy("It changed since you looked. This page shows it as it is now."),
+    "base_moved": gettext_lazy(
+        "Another version came into force since it was drafted. Draft it anew on what is in force now."
+    ),
+    "request_expired": gettext_lazy("Nobody decided in time. It can be asked anew."),
+    "not_a_draft": gettext_lazy("It is no draft any more."),
+    "unchanged": gettext_lazy("This is what is in force already."),
+    "cardinality_changes": gettext_lazy(
+        "One or several answers is fixed once a version was in force: it decides what stored facts mean."
+    ),
+    "request_refused": gettext_lazy("A reason is needed."),
+    "decision_refused": gettext_lazy("A decision needs a reason that goes with it."),
+    "delegation_refused": gettext_lazy("Name another member, and a time that lies ahead and is at most 31 days long."),
+    "delegation_ended": gettext_lazy("It has ended already."),
 }
 
 #: What is wrong at a place of a document that somebody wrote.
 _WRONG = {
-    "missing": "is needed",
-    "unknown_field": "is no known field",
-    "wrong_type": "is of the wrong type",
-    "not_in_enum": "is not one of the known words",
-    "too_short": "is too short",
-    "too_long": "is too long",
-    "too_small": "is too small",
-    "too_big": "is too big",
-    "bad_pattern": "has not the right shape",
-    "not_json": "is not JSON",
-    "duplicate_field": "names a field twice",
-    "not_finite": "is no finite number",
-    "not_unique": "has an item twice",
-    "invalid_schema": "is not a schema that can be used",
-    "not_a_duration": "is no duration such as P30D",
-    "duplicate_id": "has two rules of one id",
-    "only_with_ask": 'goes with "ask" only',
-    "too_large": "is too large",
-    "fixed": "stays as it is",
+    "missing": gettext_lazy("is needed"),
+    "unknown_field": gettext_lazy("is no known field"),
+    "wrong_type": gettext_lazy("is of the wrong type"),
+    "not_in_enum": gettext_lazy("is not one of the known words"),
+    "too_short": gettext_lazy("is too short"),
+    "too_long": gettext_lazy("is too long"),
+    "too_small": gettext_lazy("is too small"),
+    "too_big": gettext_lazy("is too big"),
+    "bad_pattern": gettext_lazy("has not the right shape"),
+    "not_json": gettext_lazy("is not JSON"),
+    "duplicate_field": gettext_lazy("names a field twice"),
+    "not_finite": gettext_lazy("is no finite number"),
+    "not_unique": gettext_lazy("has an item twice"),
+    "invalid_schema": gettext_lazy("is not a schema that can be used"),
+    "not_a_duration": gettext_lazy("is no duration such as P30D"),
+    "duplicate_id": gettext_lazy("has two rules of one id"),
+    "only_with_ask": gettext_lazy('goes with "ask" only'),
+    "too_large": gettext_lazy("is too large"),
+    "fixed": gettext_lazy("stays as it is"),
 }
 
 
@@ -113,7 +119,7 @@ def _require_drafter(request: HttpRequest) -> None:
 
 
 def _told(problem: Problem) -> str:
-    return _TOLD.get(problem.code, f"It was not done: {problem.code}.")
+    return _TOLD.get(problem.code, _("It was not done: %(code)s.") % {"code": problem.code})
 
 
 def _wrong(errors: Sequence[tuple[str, str]], text: str) -> list[tuple[str, str]]:
@@ -129,7 +135,7 @@ def _where(text: str) -> str:
     try:
         json.loads(text)
     except json.JSONDecodeError as stop:
-        return f": line {stop.lineno}, column {stop.colno}"
+        return _(": line %(line)s, column %(column)s") % {"line": stop.lineno, "column": stop.colno}
     except (ValueError, RecursionError):
         pass
     return ""
@@ -188,7 +194,7 @@ class _Drafts:
         context = {
             **self.admin_site.each_context(request),  # type: ignore[attr-defined]
             "opts": self.opts,  # type: ignore[attr-defined]
-            "title": "Draft",
+            "title": _("Draft"),
             "about": about,
             "is_policy": self.act is Act.PUBLISH_POLICY,
             "text": text,
@@ -215,7 +221,9 @@ class _Drafts:
             version = self.keep(request, read)
         except Clash as clash:
             return self.form_page(request, text=text, about=about, problem=_told(clash), status=409)
-        messages.success(request, "The draft is kept. Nothing is in force by it: look at it, and ask for its approval.")
+        messages.success(
+            request, _("The draft is kept. Nothing is in force by it: look at it, and ask for its approval.")
+        )
         return HttpResponseRedirect(reverse(f"admin:policies_{version._meta.model_name}_change", args=[version.id]))
 
 
@@ -322,7 +330,7 @@ class _Versions(PageAdmin):
             )
         except Problem as problem:
             return self.page(request, version, problem=_told(problem), status=problem.status)
-        messages.success(request, "Asked. Another member with the role approver decides.")
+        messages.success(request, _("Asked. Another member with the role approver decides."))
         return HttpResponseRedirect(reverse("admin:policies_decisionrequest_change", args=[asked.id]))
 
     def discard_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -333,7 +341,7 @@ class _Versions(PageAdmin):
             publishing.discard(standing(request).actor, self.act, version.id)
         except Clash as clash:
             return self.page(request, version, problem=_told(clash), status=clash.status)
-        messages.success(request, f"{version} was dropped.")
+        messages.success(request, _("%(version)s was dropped.") % {"version": version})
         return HttpResponseRedirect(reverse(f"admin:policies_{self.opts.model_name}_changelist"))
 
     def again_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -350,7 +358,9 @@ class _Versions(PageAdmin):
         except Clash as clash:
             return self.page(request, version, problem=_told(clash), status=clash.status)
         messages.success(
-            request, f"Version {drafted.number} is drafted as version {version.number} was. Ask for its approval."
+            request,
+            _("Version %(number)s is drafted as version %(earlier)s was. Ask for its approval.")
+            % {"number": drafted.number, "earlier": version.number},
         )
         return HttpResponseRedirect(reverse(f"admin:policies_{self.opts.model_name}_change", args=[drafted.id]))
 
@@ -424,7 +434,7 @@ class AttributeVersionAdmin(_Versions):
     list_filter = (one_of("state", _STATES),)
     list_select_related = ("attribute",)
 
-    @admin.display(description="attribute")
+    @admin.display(description=gettext_lazy("attribute"))
     def attribute_name(self, version: AttributeVersion) -> str:
         name: str = version.attribute.name
         return name
@@ -500,7 +510,7 @@ class PolicyAdmin(_Drafts, HistoryAdmin, PageAdmin):
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "What would become of it?",
+            "title": _("What would become of it?"),
             "problem": "",
         }
         status = 200
@@ -509,7 +519,7 @@ class PolicyAdmin(_Drafts, HistoryAdmin, PageAdmin):
                 raise PermissionDenied
             found = catalogue(tenant)
         except Clash:
-            context["problem"] = "No policy is in force: nothing may be written."
+            context["problem"] = _("No policy is in force: nothing may be written.")
             return TemplateResponse(request, "admin/policies/explain.html", context, status=409)
         fields = _questionnaire(found)
         chosen = {name: request.GET.get(name, offered["default"]) for name, offered in fields.items()}
@@ -521,7 +531,7 @@ class PolicyAdmin(_Drafts, HistoryAdmin, PageAdmin):
         ]
         question = None if wrong else _question(found, chosen)
         if question is None:
-            context["problem"] = "Something was asked that this page does not offer."
+            context["problem"] = _("Something was asked that this page does not offer.")
             status = 400
         elif request.GET:
             verdict = decide(question, found.policy, version=found.policy_version)
@@ -547,20 +557,22 @@ def _questionnaire(found: Catalogue) -> dict[str, dict[str, Any]]:
         return {"label": label, "choices": choices, "default": default}
 
     return {
-        "attribute": listed("Attribute", {each: each for each in names}, names[0] if names else ""),
-        "act": listed("What is written", {"fact": "a value", "end": "that it no longer holds"}, "fact"),
-        "source": listed("It comes from", words(*(each.value for each in SourceKind)), "statement"),
-        "declared": listed("The writer declares", {"": "nothing", **classes}, ""),
+        "attribute": listed(_("Attribute"), {each: each for each in names}, names[0] if names else ""),
+        "act": listed(_("What is written"), {"fact": _("a value"), "end": _("that it no longer holds")}, "fact"),
+        "source": listed(_("It comes from"), words(*(each.value for each in SourceKind)), "statement"),
+        "declared": listed(_("The writer declares"), {"": "nothing", **classes}, ""),
         "detected": listed(
-            "Detection finds", {"public": "nothing", **{k: v for k, v in classes.items() if k != "public"}}, "public"
+            _("Detection finds"), {"public": "nothing", **{k: v for k, v in classes.items() if k != "public"}}, "public"
         ),
-        "basis": listed("Basis", {"": "the attribute's own", **words(*(each.value for each in Basis))}, ""),
+        "basis": listed(_("Basis"), {"": _("the attribute's own"), **words(*(each.value for each in Basis))}, ""),
         "consent": listed(
-            "Consent", {"standing": "stands", "withdrawn": "was withdrawn", "none": "none is named"}, "standing"
+            _("Consent"),
+            {"standing": "stands", "withdrawn": _("was withdrawn"), "none": _("none is named")},
+            "standing",
         ),
-        "clearance": listed("The writer is cleared up to", classes, "restricted"),
-        "confidence": {"label": "Confidence (0 to 1)", "choices": None, "default": ""},
-        "trust": {"label": "The writer's trust (0 to 100)", "choices": None, "default": "50"},
+        "clearance": listed(_("The writer is cleared up to"), classes, "restricted"),
+        "confidence": {"label": _("Confidence (0 to 1)"), "choices": None, "default": ""},
+        "trust": {"label": _("The writer's trust (0 to 100)"), "choices": None, "default": "50"},
     }
 
 
@@ -610,20 +622,20 @@ class PolicyVersionAdmin(_Versions):
     list_filter = (one_of("state", _STATES),)
     list_select_related = ("policy",)
 
-    @admin.display(description="policy")
+    @admin.display(description=gettext_lazy("policy"))
     def policy_name(self, version: PolicyVersion) -> str:
         name: str = version.policy.name
         return name
 
 
 _ACTS = {
-    Act.PUBLISH_ATTRIBUTE: "Put a version of an attribute in force",
-    Act.PUBLISH_POLICY: "Put a version of the policy in force",
-    Act.PROMOTE_PROCEDURE: "Make a version of a procedure the active one",
-    Act.LOWER_CLASS: "Lower a class",
-    Act.EXTEND_LIFETIME: "Keep something longer",
-    Act.RELEASE_HOLD: "Release a hold",
-    Act.ERASE_SUBJECT: "Erase a subject",
+    Act.PUBLISH_ATTRIBUTE: gettext_lazy("Put a version of an attribute in force"),
+    Act.PUBLISH_POLICY: gettext_lazy("Put a version of the policy in force"),
+    Act.PROMOTE_PROCEDURE: gettext_lazy("Make a version of a procedure the active one"),
+    Act.LOWER_CLASS: gettext_lazy("Lower a class"),
+    Act.EXTEND_LIFETIME: gettext_lazy("Keep something longer"),
+    Act.RELEASE_HOLD: gettext_lazy("Release a hold"),
+    Act.ERASE_SUBJECT: gettext_lazy("Erase a subject"),
 }
 #: Acts that are decided on the page of what they are about, by the name of that page.
 _ELSEWHERE = {
@@ -631,7 +643,11 @@ _ELSEWHERE = {
     Act.PROMOTE_PROCEDURE: "admin:memory_procedureversion_change",
     Act.ERASE_SUBJECT: "admin:retention_erasure_of",
 }
-_ANSWERS = {Answer.APPROVE: "Approve", Answer.RETURN: "Send back", Answer.REFUSE: "Refuse"}
+_ANSWERS = {
+    Answer.APPROVE: gettext_lazy("Approve"),
+    Answer.RETURN: gettext_lazy("Send back"),
+    Answer.REFUSE: gettext_lazy("Refuse"),
+}
 
 
 @admin.register(DecisionRequest)
@@ -669,17 +685,18 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
             target_name=Coalesce(Subquery(attributes), Subquery(policies)), requester_name=Subquery(people)
         )
 
-    @admin.display(description="what")
+    @admin.display(description=gettext_lazy("what"))
     def what(self, asked: DecisionRequest) -> str:
         return asked.target_name or str(asked.target_id)[-8:]  # type: ignore[attr-defined]
 
-    @admin.display(description="asked by")
+    @admin.display(description=gettext_lazy("asked by"))
     def asked_by(self, asked: DecisionRequest) -> str:
         return str(asked.requester_name)  # type: ignore[attr-defined]
 
-    @admin.display(description="because")
+    @admin.display(description=gettext_lazy("because"))
     def because(self, asked: DecisionRequest) -> str:
-        return str(asked.reason).replace("_", " ")
+        because: str = in_words(asked.reason.replace("_", " "))
+        return because
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Approve, refuse or send back, as the person who is signed in."""
@@ -688,9 +705,9 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
             answer = Answer(request.POST.get("answer", ""))
             shown = bytes.fromhex(request.POST.get("shown", ""))
         except ValueError:
-            return self.page(request, asked, problem="A decision says yes, no, or not like this.", status=400)
+            return self.page(request, asked, problem=_("A decision says yes, no, or not like this."), status=400)
         try:
-            settled, _ = publishing.decide(
+            settled, _version = publishing.decide(
                 standing(request).actor,
                 asked.id,
                 answer,
@@ -706,8 +723,8 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
             return self.page(
                 request, self.get_object(request, object_id), problem=_told(problem), status=problem.status
             )
-        told = {"done": "Approved. It is in force.", "refused": "Refused.", "returned": "Sent back."}
-        messages.success(request, told.get(settled.state, "Decided."))
+        told = {"done": _("Approved. It is in force."), "refused": _("Refused."), "returned": _("Sent back.")}
+        messages.success(request, told.get(settled.state, _("Decided.")))
         return HttpResponseRedirect(reverse("admin:policies_decisionrequest_change", args=[settled.id]))
 
     def withdraw_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -721,7 +738,7 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
             raise PermissionDenied from None
         except Clash as clash:
             return self.page(request, self.get_object(request, object_id), problem=_told(clash), status=clash.status)
-        messages.success(request, "Taken back. The draft is still there.")
+        messages.success(request, _("Taken back. The draft is still there."))
         return HttpResponseRedirect(reverse("admin:policies_decisionrequest_change", args=[asked.id]))
 
     def page(
@@ -741,13 +758,15 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
             "requester": people.get(asked.requested_by, "somebody"),
             "decision": decision,
             "decider": None if decision is None else people.get(decision.decided_by, "somebody"),
-            "because": asked.reason.replace("_", " "),
-            "answer_words": "" if decision is None else f"{decision.verdict}, {decision.reason.replace('_', ' ')}",
+            "because": in_words(asked.reason.replace("_", " ")),
+            "answer_words": ""
+            if decision is None
+            else f"{in_words(decision.verdict)}, {in_words(decision.reason.replace('_', ' '))}",
             "waits": waits,
             "lapsed": asked.state == "pending" and not waits,
             "mine": asked.requested_by == actor.id,
             "may_decide": waits and approvals.may_decide(actor, asked, now=now),
-            "needed": act.decided_by.value.replace("_", " "),
+            "needed": in_words(act.decided_by.value.replace("_", " ")),
             "shown": bytes(asked.digest).hex(),
             "answers": [(answer.value, _ANSWERS[answer], words(*ANSWER_REASONS[answer])) for answer in _ANSWERS],
             "problem": problem,
@@ -794,7 +813,7 @@ class DelegationAdmin(MetadataAdmin):
             days = request.POST.get("days", "")
             role = next((each for each in mine if each.value == request.POST.get("role")), None)
             if role is None or not (days.isascii() and days.isdigit() and 1 <= int(days[:3]) <= 31):
-                problem, status = "Choose a role of yours, and 1 to 31 days.", 400
+                problem, status = _("Choose a role of yours, and 1 to 31 days."), 400
             else:
                 now = _now()
                 try:
@@ -809,13 +828,13 @@ class DelegationAdmin(MetadataAdmin):
                 except Problem as refused:
                     problem, status = _told(refused), refused.status
                 else:
-                    messages.success(request, "Handed on. You keep the role yourself, and can end this at any time.")
+                    messages.success(request, _("Handed on. You keep the role yourself, and can end this at any time."))
                     return HttpResponseRedirect(reverse("admin:policies_delegation_changelist"))
         given = Delegation.objects.select_related("given_to").filter(given_by=standing(request).actor.id, ended_at=None)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Hand a role on",
+            "title": _("Hand a role on"),
             "roles": {role.value: role.value.replace("_", " ") for role in mine},
             "given": given.filter(ends_at__gt=_now()).order_by("-id")[:20],
             "problem": problem,
@@ -830,7 +849,7 @@ class DelegationAdmin(MetadataAdmin):
         except Clash as clash:
             messages.error(request, _told(clash))
         else:
-            messages.success(request, "Ended.")
+            messages.success(request, _("Ended."))
         return HttpResponseRedirect(reverse("admin:policies_delegation_changelist"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Delegation]:
@@ -838,21 +857,21 @@ class DelegationAdmin(MetadataAdmin):
         named = User.objects.filter(id=OuterRef("given_by")).values("username")
         return found.annotate(giver_name=Subquery(named))
 
-    @admin.display(description="from")
+    @admin.display(description=gettext_lazy("from"))
     def giver(self, delegation: Delegation) -> str:
         return str(delegation.giver_name)  # type: ignore[attr-defined]
 
-    @admin.display(description="to")
+    @admin.display(description=gettext_lazy("to"))
     def receiver(self, delegation: Delegation) -> str:
         name: str = delegation.given_to.username
         return name
 
-    @admin.display(description="standing")
+    @admin.display(description=gettext_lazy("standing"))
     def standing_word(self, delegation: Delegation) -> str:
         now = _now()
         if delegation.ended_at is not None or delegation.ends_at <= now:
-            return "ended"
-        return "to come" if delegation.starts_at > now else "stands"
+            return _("ended")
+        return _("to come") if delegation.starts_at > now else _("stands")
 
 
 @admin.register(Consent)
@@ -865,6 +884,6 @@ class ConsentAdmin(MetadataAdmin):
         *(instant("granted_at"), instant("withdrawn_at"), instant("created_at")),
     )
 
-    @admin.display(description="standing")
+    @admin.display(description=gettext_lazy("standing"))
     def standing(self, consent: Consent) -> str:
-        return "stands" if consent.withdrawn_at is None else "withdrawn"
+        return _("stands") if consent.withdrawn_at is None else _("withdrawn")

@@ -1,6 +1,6 @@
 """Attributes and policies in plain words, for people who decide on them and never saw their JSON.
 
-Pure: imports no Django and reads no clock. Every sentence is made of the document's own codes and of ours.
+Decides nothing and reads no clock. Every sentence is made of the document's own codes and of ours, in the reader's language.
 """
 
 import re
@@ -8,23 +8,39 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from policies.decision import Question, misses
 from policies.definitions import AttributeDefinition
 from policies.rules import Lifetime, PolicyDocument, Rule, When
 from policies.vocabulary import Basis, Confirm, Conflict, Occasion, Outcome, Sensitivity
+from tenants.words import gettext_lazy, in_words
 
 # lifetimes ------------------------------------------------------------------------------------------------------------
 
-_UNITS = {"Y": "year", "M": "month", "W": "week", "D": "day"}
-_CLOCK = {"H": "hour", "M": "minute", "S": "second"}
+
+def _of(unit: str, number: str) -> str:
+    # One part of a lifetime; a fraction counts as many.
+    count = int(number) if number.isdigit() else 2
+    words = {
+        "Y": ngettext("%(number)s year", "%(number)s years", count),
+        "M": ngettext("%(number)s month", "%(number)s months", count),
+        "W": ngettext("%(number)s week", "%(number)s weeks", count),
+        "D": ngettext("%(number)s day", "%(number)s days", count),
+        "h": ngettext("%(number)s hour", "%(number)s hours", count),
+        "m": ngettext("%(number)s minute", "%(number)s minutes", count),
+        "s": ngettext("%(number)s second", "%(number)s seconds", count),
+    }
+    return words[unit] % {"number": number}
 
 
 def lifetime(life: Lifetime) -> str:
     """Return a lifetime in words: `P1Y6M` is `1 year 6 months`."""
-    days, _, clock = life.text.removeprefix("P").partition("T")
-    parts = [(number, _UNITS[unit]) for number, unit in re.findall(r"([\d.,]+)([YMWD])", days)]
-    parts += [(number, _CLOCK[unit]) for number, unit in re.findall(r"([\d.,]+)([HMS])", clock)]
-    return " ".join(f"{number} {unit}" if number == "1" else f"{number} {unit}s" for number, unit in parts)
+    days, _sign, clock = life.text.removeprefix("P").partition("T")
+    parts = [_of(unit, number) for number, unit in re.findall(r"([\d.,]+)([YMWD])", days)]
+    parts += [_of(unit.lower(), number) for number, unit in re.findall(r"([\d.,]+)([HMS])", clock)]
+    return " ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +53,16 @@ class Kept:
 
 
 _WHY = {
-    Basis.SESSION: "the session in which it came up",
-    Basis.CONSENT: "a consent of the subject",
-    Basis.CONTRACT: "a contract with the subject",
-    Basis.INDEFINITE: "no end",
+    Basis.SESSION: gettext_lazy("the session in which it came up"),
+    Basis.CONSENT: gettext_lazy("a consent of the subject"),
+    Basis.CONTRACT: gettext_lazy("a contract with the subject"),
+    Basis.INDEFINITE: gettext_lazy("no end"),
 }
 
 
 _OVER = {
-    Occasion.SESSION_CLOSED: "that session once it is closed; a dash leaves the life as it was",
-    Occasion.CONTRACT_ENDED: "that contract once it has ended; a dash leaves the life as it was",
+    Occasion.SESSION_CLOSED: gettext_lazy("that session once it is closed; a dash leaves the life as it was"),
+    Occasion.CONTRACT_ENDED: gettext_lazy("that contract once it has ended; a dash leaves the life as it was"),
 }
 
 
@@ -58,69 +74,87 @@ def lifetimes(policy: PolicyDocument) -> list[Kept]:
         rows.append(Kept(basis.value, _WHY[basis], tuple("–" if each is None else lifetime(each) for each in found)))
     for occasion in Occasion if policy.after is not None else ():
         found = [policy.life_after(occasion, level) for level in Sensitivity]
-        lives = tuple("–" if each is None else f"at most {lifetime(each)} more" for each in found)
-        rows.append(Kept(f"{occasion.basis.value}, over", _OVER[occasion], lives))
-    review = f"no end, reviewed after {lifetime(policy.review_after)}"
-    rows.append(Kept(Basis.INDEFINITE.value, _WHY[Basis.INDEFINITE], ("no end", "no end", review, "–")))
+        lives = tuple("–" if each is None else _("at most %(life)s more") % {"life": lifetime(each)} for each in found)
+        rows.append(Kept(_("%(basis)s, over") % {"basis": in_words(occasion.basis.value)}, _OVER[occasion], lives))
+    review = _("no end, reviewed after %(life)s") % {"life": lifetime(policy.review_after)}
+    rows.append(Kept(Basis.INDEFINITE.value, _WHY[Basis.INDEFINITE], (_("no end"), _("no end"), review, "–")))
     return rows
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
 
 _SAYS: dict[str, tuple[str, str]] = {
-    "act": ("what is written is {}", "what is written is not {}"),
-    "attribute": ("the attribute is {}", "the attribute is not {}"),
-    "kind": ("the kind of memory is {}", "the kind of memory is not {}"),
-    "source": ("it comes from {}", "it does not come from {}"),
-    "declared": ("the writer declares {}", "the writer does not declare {}"),
-    "default": ("the attribute's own class is {}", "the attribute's own class is not {}"),
-    "detected": ("detection finds {}", "detection does not find {}"),
-    "stated": ("the class before detection is {}", "the class before detection is not {}"),
-    "sensitivity": ("the class is {}", "the class is not {}"),
-    "clearance": ("the writer is cleared up to {}", "the writer is not cleared up to {}"),
-    "basis": ("the basis is {}", "the basis is not {}"),
-    "confirm": ("the attribute is confirmed {}", "the attribute is not confirmed {}"),
-    "purposes": ("the agent serves {}", "the agent does not serve {}"),
-    "min_confidence": ("the confidence is at least {}", "the confidence is below {}, or not given"),
-    "max_confidence": ("the confidence is at most {}", "the confidence is above {}, or not given"),
-    "below_confidence": ("the confidence is below {}", "the confidence is not below {}, or not given"),
-    "min_trust": ("the writer's trust is at least {}", "the writer's trust is below {}"),
-    "max_trust": ("the writer's trust is at most {}", "the writer's trust is above {}"),
-    "below_trust": ("the writer's trust is below {}", "the writer's trust is not below {}"),
+    "act": (gettext_lazy("what is written is {}"), gettext_lazy("what is written is not {}")),
+    "attribute": (gettext_lazy("the attribute is {}"), gettext_lazy("the attribute is not {}")),
+    "kind": (gettext_lazy("the kind of memory is {}"), gettext_lazy("the kind of memory is not {}")),
+    "source": (gettext_lazy("it comes from {}"), gettext_lazy("it does not come from {}")),
+    "declared": (gettext_lazy("the writer declares {}"), gettext_lazy("the writer does not declare {}")),
+    "default": (gettext_lazy("the attribute's own class is {}"), gettext_lazy("the attribute's own class is not {}")),
+    "detected": (gettext_lazy("detection finds {}"), gettext_lazy("detection does not find {}")),
+    "stated": (gettext_lazy("the class before detection is {}"), gettext_lazy("the class before detection is not {}")),
+    "sensitivity": (gettext_lazy("the class is {}"), gettext_lazy("the class is not {}")),
+    "clearance": (gettext_lazy("the writer is cleared up to {}"), gettext_lazy("the writer is not cleared up to {}")),
+    "basis": (gettext_lazy("the basis is {}"), gettext_lazy("the basis is not {}")),
+    "confirm": (gettext_lazy("the attribute is confirmed {}"), gettext_lazy("the attribute is not confirmed {}")),
+    "purposes": (gettext_lazy("the agent serves {}"), gettext_lazy("the agent does not serve {}")),
+    "min_confidence": (
+        gettext_lazy("the confidence is at least {}"),
+        gettext_lazy("the confidence is below {}, or not given"),
+    ),
+    "max_confidence": (
+        gettext_lazy("the confidence is at most {}"),
+        gettext_lazy("the confidence is above {}, or not given"),
+    ),
+    "below_confidence": (
+        gettext_lazy("the confidence is below {}"),
+        gettext_lazy("the confidence is not below {}, or not given"),
+    ),
+    "min_trust": (gettext_lazy("the writer's trust is at least {}"), gettext_lazy("the writer's trust is below {}")),
+    "max_trust": (gettext_lazy("the writer's trust is at most {}"), gettext_lazy("the writer's trust is above {}")),
+    "below_trust": (gettext_lazy("the writer's trust is below {}"), gettext_lazy("the writer's trust is not below {}")),
 }
 _EITHER: dict[str, tuple[str, str]] = {
-    "confirmed": ("a person confirmed it", "no person confirmed it"),
-    "inferred": ("the agent inferred it", "the agent did not infer it"),
-    "recurrence": ("the attribute can wait for recurrence", "the attribute does not wait for recurrence"),
-    "loosened": ("the writer asks for a looser basis than the attribute's", "the writer asks for no looser basis"),
+    "confirmed": (gettext_lazy("a person confirmed it"), gettext_lazy("no person confirmed it")),
+    "inferred": (gettext_lazy("the agent inferred it"), gettext_lazy("the agent did not infer it")),
+    "recurrence": (
+        gettext_lazy("the attribute can wait for recurrence"),
+        gettext_lazy("the attribute does not wait for recurrence"),
+    ),
+    "loosened": (
+        gettext_lazy("the writer asks for a looser basis than the attribute's"),
+        gettext_lazy("the writer asks for no looser basis"),
+    ),
 }
 
 
 def _words(value: Any) -> str:
     if isinstance(value, tuple):
-        return " or ".join(_words(each) for each in value)
-    return value.label.replace("_", " ") if isinstance(value, Sensitivity) else str(value).replace("_", " ")
+        return _(" or ").join(_words(each) for each in value)
+    found: str = in_words((value.label if isinstance(value, Sensitivity) else str(value)).replace("_", " "))
+    return found
 
 
 def _clause(name: str, value: Any, *, holds: bool = True) -> str:
     if name in _EITHER:
-        return _EITHER[name][0 if value is holds else 1]
+        return str(_EITHER[name][0 if value is holds else 1])
     return _SAYS[name][0 if holds else 1].format(_words(value))
 
 
 def condition(when: When) -> str:
     """Return a rule's condition as a clause; one that tests nothing holds where `nothing above holds`."""
-    return " and ".join(_clause(name, getattr(when, name)) for name in when.given) or "nothing above holds"
+    return _(" and ").join(_clause(name, getattr(when, name)) for name in when.given) or _("nothing above holds")
 
 
 def outcome(then: Outcome, confirm_by: str | None) -> str:
     """Return what becomes of a write, as a clause."""
     if then is Outcome.ASK:
-        return f"it waits for a person: the {(confirm_by or 'reviewer').replace('_', ' ')} decides"
+        return _("it waits for a person: the %(role)s decides") % {
+            "role": in_words((confirm_by or "reviewer").replace("_", " "))
+        }
     return {
-        Outcome.ACCEPT: "it is kept",
-        Outcome.BUFFER: "it waits until it recurs",
-        Outcome.REJECT: "it is refused",
+        Outcome.ACCEPT: _("it is kept"),
+        Outcome.BUFFER: _("it waits until it recurs"),
+        Outcome.REJECT: _("it is refused"),
     }[then]
 
 
@@ -151,21 +185,21 @@ def passed_over(policy: PolicyDocument, question: Question, decisive: str) -> li
             break
         missed = misses(rule.when, question)
         if missed:
-            why = " and ".join(_clause(name, getattr(rule.when, name), holds=False) for name in missed)
+            why = _(" and ").join(_clause(name, getattr(rule.when, name), holds=False) for name in missed)
         else:
-            why = "a person confirmed it, so nobody is asked"
+            why = _("a person confirmed it, so nobody is asked")
         found.append((rule.id, why))
     return found
 
 
 _BUILT_IN = {
-    "builtin.consent": "Built in: content on the basis of consent needs a consent that stands.",
-    "builtin.purpose": "Built in: the consent was given for other purposes than the agent's.",
-    "builtin.lifetime": "Built in: the policy gives this class no life on this basis.",
-    "builtin.expiry": "Built in: the end that was asked for is not one that may be asked for.",
-    "builtin.confirm": "Built in: the attribute asks for a person.",
-    "builtin.undecided": "Built in: no rule held, and undecided means no.",
-    "builtin.error": "Built in: it could not be evaluated, and undecided means no.",
+    "builtin.consent": gettext_lazy("Built in: content on the basis of consent needs a consent that stands."),
+    "builtin.purpose": gettext_lazy("Built in: the consent was given for other purposes than the agent's."),
+    "builtin.lifetime": gettext_lazy("Built in: the policy gives this class no life on this basis."),
+    "builtin.expiry": gettext_lazy("Built in: the end that was asked for is not one that may be asked for."),
+    "builtin.confirm": gettext_lazy("Built in: the attribute asks for a person."),
+    "builtin.undecided": gettext_lazy("Built in: no rule held, and undecided means no."),
+    "builtin.error": gettext_lazy("Built in: it could not be evaluated, and undecided means no."),
 }
 
 
@@ -177,38 +211,42 @@ def decisive(rule: str) -> str:
 # proposals ------------------------------------------------------------------------------------------------------------
 
 _ASKED = {
-    "confirmation_required": "This attribute is always confirmed by a person.",
-    "inferred": "It was inferred, and this attribute is confirmed when it is inferred.",
-    "conflict_of_equals": "Another value starts at the same instant and weighs the same.",
-    "conflict_for_review": "Another value starts at the same instant; conflicts of this attribute go to a person.",
-    "confirmed_by_a_person": "It would take back what a person confirmed.",
-    "class_raised": "Detection raised its class.",
-    "quarantined": "What is said, or the episode that it is drawn from, speaks to the agent.",
-    "weak_signal": "The agent was less than half sure.",
-    "unknown_attribute": "Nobody has defined an attribute of the name that it gives.",
-    "inferred_restricted": "It was inferred, and it is of the class restricted.",
+    "confirmation_required": gettext_lazy("This attribute is always confirmed by a person."),
+    "inferred": gettext_lazy("It was inferred, and this attribute is confirmed when it is inferred."),
+    "conflict_of_equals": gettext_lazy("Another value starts at the same instant and weighs the same."),
+    "conflict_for_review": gettext_lazy(
+        "Another value starts at the same instant; conflicts of this attribute go to a person."
+    ),
+    "confirmed_by_a_person": gettext_lazy("It would take back what a person confirmed."),
+    "class_raised": gettext_lazy("Detection raised its class."),
+    "quarantined": gettext_lazy("What is said, or the episode that it is drawn from, speaks to the agent."),
+    "weak_signal": gettext_lazy("The agent was less than half sure."),
+    "unknown_attribute": gettext_lazy("Nobody has defined an attribute of the name that it gives."),
+    "inferred_restricted": gettext_lazy("It was inferred, and it is of the class restricted."),
 }
 
 
 def asked(reason: str) -> str:
     """Return why a proposal waits for a person, as a sentence; a reason of the tenant's own policy is shown as it is."""
     if reason.startswith("detected."):
-        return f"Detection found in it: {reason.removeprefix('detected.').replace('_', ' ')}."
+        return _("Detection found in it: %(reason)s.") % {
+            "reason": in_words(reason.removeprefix("detected.").replace("_", " "))
+        }
     return _ASKED.get(reason, reason)
 
 
 #: Why a person decides on a proposal as they do, by whether they confirm.
 DECIDING: dict[str, dict[str, str]] = {
     "confirm": {
-        "evidence_supports": "evidence supports",
-        "subject_confirmed": "subject confirmed",
+        "evidence_supports": gettext_lazy("evidence supports"),
+        "subject_confirmed": gettext_lazy("subject confirmed"),
         "other": "other",
     },
     "reject": {
-        "recorded_wrongly": "recorded wrongly",
+        "recorded_wrongly": gettext_lazy("recorded wrongly"),
         "duplicate": "duplicate",
-        "source_withdrawn": "source withdrawn",
-        "not_to_be_kept": "not to be kept",
+        "source_withdrawn": gettext_lazy("source withdrawn"),
+        "not_to_be_kept": gettext_lazy("not to be kept"),
         "other": "other",
     },
 }
@@ -216,40 +254,55 @@ DECIDING: dict[str, dict[str, str]] = {
 # attributes -----------------------------------------------------------------------------------------------------------
 
 _CONFLICTS = {
-    Conflict.CONFIRMED_THEN_TRUST: "what a person confirmed wins, then the more trusted writer; between equals a person decides",
-    Conflict.LATEST: "what was recorded last wins",
-    Conflict.REVIEW: "a person decides",
+    Conflict.CONFIRMED_THEN_TRUST: gettext_lazy(
+        "what a person confirmed wins, then the more trusted writer; between equals a person decides"
+    ),
+    Conflict.LATEST: gettext_lazy("what was recorded last wins"),
+    Conflict.REVIEW: gettext_lazy("a person decides"),
 }
 _CONFIRMS = {
-    Confirm.NEVER: "nobody is asked for this attribute's sake",
-    Confirm.INFERRED: "a person confirms what was inferred or merely stated",
-    Confirm.ALWAYS: "a person confirms every value",
+    Confirm.NEVER: gettext_lazy("nobody is asked for this attribute's sake"),
+    Confirm.INFERRED: gettext_lazy("a person confirms what was inferred or merely stated"),
+    Confirm.ALWAYS: gettext_lazy("a person confirms every value"),
 }
 
 
 def attribute(definition: AttributeDefinition) -> list[tuple[str, str]]:
     """Return an attribute's rules as pairs of a short term and a sentence."""
     said = [
-        ("One answer", "one value at a time" if definition.cardinality == "single" else "several values side by side"),
-        ("Value", value(definition.value_schema)),
-        ("Class", f"{definition.sensitivity.label}, unless the writer or detection say higher"),
-        ("Basis", f"{definition.basis.value}: {_WHY[definition.basis]}"),
-        ("Asking", _CONFIRMS[definition.confirm]),
-        ("Two at one instant", _CONFLICTS[definition.conflict]),
+        (
+            _("One answer"),
+            _("one value at a time") if definition.cardinality == "single" else _("several values side by side"),
+        ),
+        (_("Value"), value(definition.value_schema)),
+        (
+            _("Class"),
+            _("%(label)s, unless the writer or detection say higher")
+            % {"label": in_words(definition.sensitivity.label)},
+        ),
+        (_("Basis"), f"{in_words(definition.basis.value)}: {_WHY[definition.basis]}"),
+        (_("Asking"), _CONFIRMS[definition.confirm]),
+        (_("Two at one instant"), _CONFLICTS[definition.conflict]),
     ]
     if definition.recurrence is not None:
         seen = definition.recurrence
-        said.append(("Weak signals", f"are kept once they came from {seen.count} episodes within {seen.days} days"))
+        said.append(
+            (
+                _("Weak signals"),
+                _("are kept once they came from %(count)s episodes within %(days)s days")
+                % {"count": seen.count, "days": seen.days},
+            )
+        )
     if definition.cues:
-        said.append(("Spoken of as", ", ".join(definition.cues)))
+        said.append((_("Spoken of as"), ", ".join(definition.cues)))
     if definition.not_detected:
-        said.append(("Not looked for", ", ".join(definition.not_detected)))
+        said.append((_("Not looked for"), ", ".join(definition.not_detected)))
     return said
 
 
 _TYPES = {
-    "string": "a text", "integer": "a whole number", "number": "a number", "boolean": "yes or no", "object": "an object",
-    "array": "a list", "null": "nothing",
+    "string": gettext_lazy("a text"), "integer": gettext_lazy("a whole number"), "number": gettext_lazy("a number"), "boolean": gettext_lazy("yes or no"), "object": gettext_lazy("an object"),
+    "array": gettext_lazy("a list"), "null": "nothing",
 }  # fmt: skip
 
 
@@ -257,73 +310,93 @@ def value(schema: dict[str, Any]) -> str:
     """Return what a JSON Schema lets a value be, as far as a line can say it."""
     if "const" in schema or isinstance(schema.get("enum"), list):
         listed = [schema["const"]] if "const" in schema else schema["enum"]
-        return "one of " + ", ".join(map(str, listed[:12])) + (" …" if len(listed) > 12 else "")
+        return _("one of %(values)s") % {
+            "values": ", ".join(map(str, listed[:12])) + (" …" if len(listed) > 12 else "")
+        }
     kind = schema.get("type")
-    said = " or ".join(_TYPES.get(str(each), "a value") for each in (kind if isinstance(kind, list) else [kind]))
+    said = _(" or ").join(
+        str(_TYPES.get(str(each), _("a value"))) for each in (kind if isinstance(kind, list) else [kind])
+    )
     if isinstance(schema.get("format"), str):
-        said += f" of the form {schema['format']}"
+        said = _("%(value)s of the form %(form)s") % {"value": said, "form": schema["format"]}
     bounds = [words.format(schema[name]) for name, words in _BOUNDS.items() if name in schema]
     return ", ".join([said, *bounds])
 
 
 _BOUNDS = {
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
+    "minLength": gettext_lazy("at least {} characters"),
+    "maxLength": gettext_lazy("at most {} characters"),
+    "minimum": gettext_lazy("at least {}"),
+    "maximum": gettext_lazy("at most {}"),
+    "minItems": gettext_lazy("at least {} items"),
+    "maxItems": gettext_lazy("at most {} items"),
 }
 
 
 def effects(before: AttributeDefinition | None, after: AttributeDefinition) -> list[str]:
     """Return what putting `after` in force in the place of `before` means, for what is stored and for what will be."""
     if before is None:
-        return ["From then on values of it can be written. Nothing is stored of it yet."]
+        return [_("From then on values of it can be written. Nothing is stored of it yet.")]
     said = []
     if after.value_schema != before.value_schema:
         said.append(
-            "New values are checked by the new schema. Values that stand keep the version under which they were written: "
-            "none is checked again, changed or removed, and a reader may meet both shapes."
+            _(
+                "New values are checked by the new schema. Values that stand keep the version under which they were written: "
+                "none is checked again, changed or removed, and a reader may meet both shapes."
+            )
         )
     if after.sensitivity != before.sensitivity:
-        way = "more" if after.sensitivity > before.sensitivity else "less"
         said.append(
-            f"New values are {after.sensitivity.label}, which protects {way} than {before.sensitivity.label}. Values that "
-            "stand keep their class."
+            (
+                _("New values are %(after)s, which protects more than %(before)s. Values that stand keep their class.")
+                if after.sensitivity > before.sensitivity
+                else _(
+                    "New values are %(after)s, which protects less than %(before)s. Values that stand keep their class."
+                )
+            )
+            % {"after": in_words(after.sensitivity.label), "before": in_words(before.sensitivity.label)}
         )
     if after.basis != before.basis:
         said.append(
-            f"New values are kept on the basis {after.basis.value} unless the writer names another. Values that stand keep "
-            "their basis and their end."
+            _(
+                "New values are kept on the basis %(basis)s unless the writer names another. Values that stand keep their basis and their end."
+            )
+            % {"basis": in_words(after.basis.value)}
         )
     if after.confirm != before.confirm:
-        said.append(f"From then on {_CONFIRMS[after.confirm]}. What is stored is not asked about.")
+        said.append(
+            _("From then on %(confirms)s. What is stored is not asked about.") % {"confirms": _CONFIRMS[after.confirm]}
+        )
     if after.conflict != before.conflict:
-        said.append(f"Where two values start at one instant, from then on {_CONFLICTS[after.conflict]}.")
+        said.append(
+            _("Where two values start at one instant, from then on %(conflicts)s.")
+            % {"conflicts": _CONFLICTS[after.conflict]}
+        )
     if after.not_detected != before.not_detected:
-        said.append("Detection looks for other things in new values.")
+        said.append(_("Detection looks for other things in new values."))
     if (after.cues, after.aliases, after.path) != (before.cues, before.aliases, before.path):
-        said.append("Extraction recognises it by other words or paths in new episodes.")
+        said.append(_("Extraction recognises it by other words or paths in new episodes."))
     if after.recurrence != before.recurrence:
-        said.append("Weak signals wait by other numbers; those that wait already keep theirs until they lapse.")
-    return said or ["Nothing changes for what is stored or written: only how it is described."]
+        said.append(_("Weak signals wait by other numbers; those that wait already keep theirs until they lapse."))
+    return said or [_("Nothing changes for what is stored or written: only how it is described.")]
 
 
 def policy_effects(changed: Iterable[str]) -> list[str]:
     """Return what a policy means for what is stored, given the fields that changed."""
     fields = {path.partition(".")[0] for path in changed}
-    said = ["Every write from then on is decided by the new version. What is stored keeps its end and its class."]
+    said = [_("Every write from then on is decided by the new version. What is stored keeps its end and its class.")]
     if "lifetimes" in fields:
         said.append(
-            "Lifetimes count for new evidence only: a shorter one ends nothing early, a longer one extends nothing."
+            _("Lifetimes count for new evidence only: a shorter one ends nothing early, a longer one extends nothing.")
         )
     if "rules" in fields:
-        said.append("What waits for a person stays with the rule that asked, and is decided as before.")
+        said.append(_("What waits for a person stays with the rule that asked, and is decided as before."))
     if "model" in fields:
         said.append(
-            "What a model may read, and how much, is decided anew for each episode from then on. What was sent stays sent."
+            _(
+                "What a model may read, and how much, is decided anew for each episode from then on. What was sent stays sent."
+            )
         )
     if "on_conflict" in fields:
-        said.append("Conflicts that wait already are decided as before.")
+        said.append(_("Conflicts that wait already are decided as before."))
     return said

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from memory.sight import Origin, Result
+from tenants.words import in_words
 
 WIDTH = 920.0
 TOP, ROW, BOX, HIGH = 30.0, 30.0, 220.0, 22.0
@@ -62,18 +65,23 @@ def draw(origins: Sequence[Origin], results: Sequence[Result]) -> Ancestry | Non
     for origin in origins:
         fact = put(1, origin.fact, "memory_fact", origin.attribute)
         if origin.episode is not None:
-            source = put(0, origin.episode, "memory_episode", f"episode, {origin.turn}")
+            source = put(0, origin.episode, "memory_episode", _("episode, %(turn)s") % {"turn": origin.turn})
         else:
-            source = put(0, origin.evidence, "memory_evidence", f"{origin.source.replace('_', ' ')}, {origin.turn}")
+            source = put(
+                0, origin.evidence, "memory_evidence", f"{in_words(origin.source.replace('_', ' '))}, {origin.turn}"
+            )
         pairs.append((source, fact))
     for result in results:
         if result.fact in columns[1]:
             pairs.append(
-                (columns[1][result.fact], put(2, result.derived, "", f"{result.kind} {str(result.derived)[-8:]}"))
+                (
+                    columns[1][result.fact],
+                    put(2, result.derived, "", f"{in_words(result.kind)} {str(result.derived)[-8:]}"),
+                )
             )
     edges = [Edge(_path(start, end)) for start, end in dict.fromkeys(pairs)]
     nodes = [node for column in columns for node in column.values()]
-    heads = [(at, words) for at, words in zip(_COLUMNS, ("said in", "facts", "derived"), strict=True)]
+    heads = [(at, words) for at, words in zip(_COLUMNS, (_("said in"), _("facts"), _("derived")), strict=True)]
     return Ancestry(nodes, edges, heads, WIDTH, max(node.y for node in nodes) + ROW)
 
 

@@ -10,10 +10,13 @@ from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from memory import rows
 from retention import charts, tally
 from retention.charts import Chart
 from tenants.audit import Action
+from tenants.words import gettext_lazy
 
 #: No count goes further: a page says "1,000 or more".
 COUNTED = 1_000
@@ -26,8 +29,12 @@ DAYS = 28
 _AGENTS = 8
 
 #: Until when a thing that waits is how old, the youngest first.
-AGES = (("under 1 day", timedelta(days=1)), ("1 to 3 days", timedelta(days=3)), ("3 to 7 days", timedelta(days=7)))
-OLDER = "over 7 days"
+AGES = (
+    (gettext_lazy("under 1 day"), timedelta(days=1)),
+    (gettext_lazy("1 to 3 days"), timedelta(days=3)),
+    (gettext_lazy("3 to 7 days"), timedelta(days=7)),
+)
+OLDER = gettext_lazy("over 7 days")
 
 _WRITES = (Action.FACT_WRITTEN, Action.FACT_IMPORTED, Action.FACT_CORRECTED, Action.EPISODE_RECORDED)
 _DECISIONS = (Action.CANDIDATE_DECIDED, Action.APPROVAL_DECIDED)
@@ -47,7 +54,7 @@ class Backlog:
     def shares(self) -> list[tuple[int, float, float]]:
         """Return the parts of a bar of 100, by age: which, from where, how wide."""
         parts, at = [], 0.0
-        for place, (_, number) in enumerate(self.ages, start=1):
+        for place, (_words, number) in enumerate(self.ages, start=1):
             wide = 100 * number / self.number if self.number else 0.0
             if wide:
                 parts.append((place, round(at, 2), round(wide, 2)))
@@ -114,35 +121,35 @@ class Queue:
 #: In the order in which people are to look.
 QUEUES: tuple[Queue, ...] = (
     Queue(
-        "Sensitive facts",
+        gettext_lazy("Sensitive facts"),
         "memory/candidate/?state=asked",
         "SELECT c.created_at AS at FROM memory_candidate c WHERE c.tenant_id = t.id AND c.state = 'asked' ORDER BY c.id",
     ),
     Queue(
-        "Quarantined episodes",
+        gettext_lazy("Quarantined episodes"),
         "memory/episode/?quarantined=True",
         "SELECT e.recorded_at AS at FROM memory_episode e WHERE e.tenant_id = t.id AND e.quarantined"
         " AND e.redaction_state = 'none' ORDER BY e.id",
     ),
     Queue(
-        "Redactions",
+        gettext_lazy("Redactions"),
         "retention/redactionrequest/?state=required",
         "SELECT r.requested_at AS at FROM retention_redactionrequest r WHERE r.tenant_id = t.id AND r.state = 'required'"
         " ORDER BY r.id",
     ),
     Queue(
-        "Requests of data subjects",
+        gettext_lazy("Requests of data subjects"),
         "retention/subjectrequest/",
         "SELECT r.received_at AS at FROM retention_subjectrequest r WHERE r.tenant_id = t.id"
         " AND r.state IN ('received', 'in_progress') ORDER BY coalesce(r.extended_to, r.due_at), r.id",
     ),
     Queue(
-        "Left by erasures",
+        gettext_lazy("Left by erasures"),
         "retention/erasure/",
         "SELECT i.found_at AS at FROM retention_erasureitem i WHERE i.tenant_id = t.id AND i.state = 'open' ORDER BY i.id",
     ),
     Queue(
-        "Approvals",
+        gettext_lazy("Approvals"),
         "policies/decisionrequest/?state=pending",
         "SELECT r.requested_at AS at FROM policies_decisionrequest r WHERE r.tenant_id = t.id AND r.state = 'pending'"
         " AND r.expires_at > statement_timestamp() ORDER BY r.id",
@@ -242,13 +249,15 @@ def overview(tenant: UUID, *, now: datetime, lists: frozenset[str]) -> Overview:
 
 
 def _in_time(decided: int, timely: int) -> Card:
-    share = "none yet" if not decided else f"{100 * timely // decided} %"
+    share = _("none yet") if not decided else f"{100 * timely // decided} %"
     late = decided - timely
     return Card(
-        "Decided within 7 days",
+        _("Decided within 7 days"),
         share,
         "memory/candidate/?state=accepted",
-        f"of {decided:,} decided in {DAYS} days" if decided else f"in {DAYS} days",
+        _("of %(decided)s decided in %(days)s days") % {"decided": format(decided, ","), "days": DAYS}
+        if decided
+        else _("in %(days)s days") % {"days": DAYS},
         "" if not late else ("bad" if timely * 10 < decided * 9 else "warn"),
     )
 
@@ -260,21 +269,23 @@ def _ends(tenant: UUID, numbers: Sequence[Any], since: date, until: date) -> lis
     refused = tally.total(tenant, [Action.ENDING_REFUSED], since=since, until=until)
     return [
         Card(
-            "Requests due within 7 days",
+            _("Requests due within 7 days"),
             due,
             "retention/subjectrequest/",
-            f"{overdue} overdue" if overdue else "none overdue",
+            _("%(overdue)s overdue") % {"overdue": overdue} if overdue else _("none overdue"),
             "bad" if overdue else "",
         ),
-        Card("Facts that end within a day", day, "memory/fact/?ends=day", "reads stop at that instant"),
-        Card("Facts that end within 7 days", week, "memory/fact/?ends=week"),
-        Card("Active holds", holds, "retention/hold/?state=active", "what they cover does not end"),
-        Card(f"Endings that a hold refused in {DAYS} days", refused, "retention/refusedending/"),
+        Card(_("Facts that end within a day"), day, "memory/fact/?ends=day", _("reads stop at that instant")),
+        Card(_("Facts that end within 7 days"), week, "memory/fact/?ends=week"),
+        Card(_("Active holds"), holds, "retention/hold/?state=active", _("what they cover does not end")),
+        Card(_("Endings that a hold refused in %(days)s days") % {"days": DAYS}, refused, "retention/refusedending/"),
         Card(
-            f"Returns prevented in {DAYS} days",
+            _("Returns prevented in %(days)s days") % {"days": DAYS},
             kept_out,
             "memory/suppression/",
-            f"{asked:,} more put before a person" if asked else "of what was erased, redacted or rejected",
+            _("%(asked)s more put before a person") % {"asked": format(asked, ",")}
+            if asked
+            else _("of what was erased, redacted or rejected"),
         ),
     ]
 
@@ -284,34 +295,34 @@ def _order(numbers: Sequence[Any]) -> list[Card]:
     behind = head - (counted or 0)
     return [
         Card(
-            "Work given up",
+            _("Work given up"),
             failed,
             "memory/outboxentry/?state=failed",
-            "an operator looks at the cause" if failed else "",
+            _("an operator looks at the cause") if failed else "",
             "bad" if failed else "",
         ),
         Card(
-            "Work that waits",
+            _("Work that waits"),
             pending,
             "memory/outboxentry/?state=pending",
-            f"the oldest is {_long(lag)} overdue" if lag else "nothing is overdue",
+            _("the oldest is %(lag)s overdue") % {"lag": _long(lag)} if lag else _("nothing is overdue"),
             "warn" if (lag or 0) > 300 else "",
         ),
         Card(
-            "Entries in the audit chain",
+            _("Entries in the audit chain"),
             f"{head:,}",
             "tenants/auditevent/",
-            f"verified on {verified:%Y-%m-%d}" if verified else "not verified from here yet",
+            _("verified on %(day)s") % {"day": f"{verified:%Y-%m-%d}"} if verified else _("not verified from here yet"),
             "" if verified else "warn",
         ),
         Card(
-            "Tables behind row-level security",
-            f"{forced} of {tables}",
+            _("Tables behind row-level security"),
+            _("%(forced)s of %(tables)s") % {"forced": forced, "tables": tables},
             "",
-            "all of them" if forced == tables else "an operator runs doctor",
+            _("all of them") if forced == tables else _("an operator runs doctor"),
             "" if forced == tables else "bad",
         ),
-        Card("Entries not counted yet", f"{behind:,}", "", "the sums on this page are as of the rest"),
+        Card(_("Entries not counted yet"), f"{behind:,}", "", _("the sums on this page are as of the rest")),
     ]
 
 
@@ -343,13 +354,13 @@ def _trends(tenant: UUID, since: date, until: date) -> list[Trend]:
 
     return [
         trend(
-            "Written and refused, a day",
+            _("Written and refused, a day"),
             "memory/receipt/",
             ("one", "written", _WRITES),
             ("bad", "refused", (Action.WRITE_REFUSED,)),
         ),
         trend(
-            "Asked and decided, a day",
+            _("Asked and decided, a day"),
             "memory/candidate/",
             ("one", "asked", (Action.CANDIDATE_ASKED,)),
             ("good", "decided", _DECISIONS),

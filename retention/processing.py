@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from memory import rows
 from policies import wording
 from policies.catalogue import catalogue
 from policies.rules import PolicyDocument
 from policies.vocabulary import Basis, Occasion, Sensitivity
 from retention.access import safe_cell
+from tenants.words import gettext_lazy, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +55,21 @@ class Records:
 
 #: What a basis is in the words of Art. 6(1).
 _LEGAL = {
-    Basis.SESSION: "Art. 6(1)(b) or (f): what the session is for",
-    Basis.CONSENT: "Art. 6(1)(a): consent",
-    Basis.CONTRACT: "Art. 6(1)(b): contract",
-    Basis.INDEFINITE: "Art. 6(1)(c) or (f): reviewed",
+    Basis.SESSION: gettext_lazy("Art. 6(1)(b) or (f): what the session is for"),
+    Basis.CONSENT: gettext_lazy("Art. 6(1)(a): consent"),
+    Basis.CONTRACT: gettext_lazy("Art. 6(1)(b): contract"),
+    Basis.INDEFINITE: gettext_lazy("Art. 6(1)(c) or (f): reviewed"),
 }
 #: What protects it (Art. 32), as far as the application sees to it.
 MEASURES = (
-    "Content from the class personal upwards is sealed under a key of its subject, wrapped by keys outside the database.",
-    "The database itself keeps organisations apart, hides what has ended, and refuses what is above a reader's clearance.",
-    "Every act is in a chain of audit entries that nobody can change unseen; reads leave receipts.",
-    "People see content masked; what needs a second person is decided by another one.",
+    gettext_lazy(
+        "Content from the class personal upwards is sealed under a key of its subject, wrapped by keys outside the database."
+    ),
+    gettext_lazy(
+        "The database itself keeps organisations apart, hides what has ended, and refuses what is above a reader's clearance."
+    ),
+    gettext_lazy("Every act is in a chain of audit entries that nobody can change unseen; reads leave receipts."),
+    gettext_lazy("People see content masked; what needs a second person is decided by another one."),
 )
 _SLUG = "SELECT t.slug FROM tenants_tenant t WHERE t.id = %s::uuid"
 _AGENTS = """
@@ -110,25 +117,34 @@ def records(tenant: UUID, *, now: datetime) -> Records:
         subjects=tuple(row[0] for row in rows.fetch(_KINDS, [tenant])),
         purposes=tuple(purposes),
         recipients=tuple((name, Sensitivity(clearance).label, tuple(words)) for name, clearance, words in agents),
-        model="none" if use is None else f"a model may read what is said, up to the class {use.up_to.label}",
+        model=_("none")
+        if use is None
+        else _("a model may read what is said, up to the class %(level)s") % {"level": in_words(use.up_to.label)},
         activities=tuple(activities),
     )
 
 
 def _kept(policy: PolicyDocument, basis: Basis, level: Sensitivity) -> str:
     if basis is Basis.INDEFINITE:
-        return f"no end, reviewed after {wording.lifetime(policy.review_after)}" if level.encrypted else "no end"
+        return (
+            _("no end, reviewed after %(life)s") % {"life": wording.lifetime(policy.review_after)}
+            if level.encrypted
+            else _("no end")
+        )
     life = policy.lifetime(basis, level)
-    return "not kept" if life is None else f"at most {wording.lifetime(life)} from the writing"
+    return _("not kept") if life is None else _("at most %(life)s from the writing") % {"life": wording.lifetime(life)}
 
 
 def _afterwards(policy: PolicyDocument, basis: Basis, level: Sensitivity) -> str:
     occasion = Occasion.of(basis)
     life = None if occasion is None else policy.life_after(occasion, level)
     if basis is Basis.CONSENT:
-        return "nothing once the consent is withdrawn"
+        return _("nothing once the consent is withdrawn")
     return (
-        "" if life is None or occasion is None else f"at most {wording.lifetime(life)} once the {basis.value} is over"
+        ""
+        if life is None or occasion is None
+        else _("at most %(life)s once the %(basis)s is over")
+        % {"life": wording.lifetime(life), "basis": in_words(basis.value)}
     )
 
 

@@ -39,7 +39,7 @@ from tenants.registry import (
 )
 from tenants.signing import require_recent
 from tenants.standing import Standing
-from tenants.words import gettext_lazy, pgettext_lazy, said
+from tenants.words import gettext_lazy, in_words, pgettext_lazy
 
 _ENDED_BECAUSE = [
     ("no_longer_needed", gettext_lazy("no longer needed")),
@@ -390,7 +390,7 @@ def remove(request: HttpRequest, standing: Standing, membership: str) -> HttpRes
     back = reverse("admin:tenants_membership_changelist")
     words = {
         "title": _("End the role %(role)s of %(username)s")
-        % {"role": said(found.role.replace("_", " ")), "username": found.user.username},
+        % {"role": in_words(found.role.replace("_", " ")), "username": found.user.username},
         "lead": _("They see nothing more of this tenant by this role, from their next page on."),
         "act": _("End it"),
         "stop": True,

@@ -35,13 +35,35 @@ from tenants.registry import CLEARANCES
 from tenants.secrets import provider
 from tenants.standing import NOBODY, Standing
 from tenants.verification import chains, checkpoints, verify
-from tenants.words import gettext_lazy, head, said
+from tenants.words import gettext_lazy, head, in_words
 
 
 def standing(request: HttpRequest) -> Standing:
     """Return where the person of a request stands."""
     found: Standing = getattr(request, "standing", NOBODY)
     return found
+
+
+#: Fields that hold codes, which pages show in the reader's words. What the audit chain calls an act stays as it is there.
+CODED = frozenset(
+    [
+        *("state", "kind", "reason", "basis", "cause", "role", "source", "verdict", "key", "identity", "ground"),
+        *("actor_kind", "target_kind", "record_kind", "redaction_state", "test_kind", "test_result", "cardinality"),
+        *("retired_because", "retraction_reason", "lift_reason", "proposed_by_kind", "act", "failure", "processing"),
+    ]
+)
+
+
+def coded(field: str) -> "Shown":
+    """Return a column that shows the code in `field` in words."""
+
+    @admin.display(description=head(field), ordering=field, empty_value="–")
+    def shown(row: Any) -> str:
+        found: str = in_words(getattr(row, field))
+        return found
+
+    shown.__name__ = field
+    return shown
 
 
 class ReadOnlyAdmin(ModelAdmin):
@@ -61,6 +83,17 @@ class ReadOnlyAdmin(ModelAdmin):
     show_full_result_count = False
     list_per_page = 50
     list_before_template = change_form_before_template = "admin/acts.html"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("list_display", "fields"):
+            listed = cls.__dict__.get(name)
+            if listed:
+                setattr(
+                    cls,
+                    name,
+                    tuple(coded(each) if each in CODED and not hasattr(cls, each) else each for each in listed),
+                )
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
@@ -206,7 +239,7 @@ def one_of(field: str, words: Mapping[Any, str], title: str = "") -> type[admin.
         parameter_name = field
 
         def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            return [(value, said(word)) for value, (_, word) in known.items()]
+            return [(value, in_words(word)) for value, (_, word) in known.items()]
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
             asked = self.value()
@@ -350,7 +383,7 @@ class AgentAdmin(HistoryAdmin):
 
     @admin.display(description=gettext_lazy("clearance"), ordering="clearance")
     def clearance_word(self, agent: Agent) -> str:
-        word: str = said(CLEARANCES[agent.clearance])
+        word: str = in_words(CLEARANCES[agent.clearance])
         return word
 
 

@@ -15,6 +15,7 @@ from django.db import models
 from simple_history.models import HistoricalRecords
 
 from tenants.identity import new_id
+from tenants.words import in_words
 
 #: A link whose integrity the database keeps by a composite foreign key; Django makes neither constraint nor index.
 Link = partial(models.ForeignKey, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -41,7 +42,7 @@ class User(AbstractUser):
     id = RowId(primary_key=True)
 
     def __str__(self) -> str:
-        return f"user {str(self.id)[-8:]}"
+        return f"{in_words(self._meta.model_name)} {str(self.id)[-8:]}"
 
 
 class SignInIdentity(models.Model):
@@ -72,7 +73,7 @@ class Named(models.Model):
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self._meta.model_name} {str(self.id)[-8:]}"
+        return f"{in_words(self._meta.model_name)} {str(self.id)[-8:]}"
 
 
 class Tenant(Named):
@@ -193,4 +194,4 @@ class AuditEvent(models.Model):
         db_table = "tenants_auditevent"
 
     def __str__(self) -> str:
-        return f"auditevent {self.seq}"
+        return f"{in_words(self._meta.model_name)} {self.seq}"

@@ -1,6 +1,6 @@
 """Words that people read, in the language that they chose; English where nobody chose one, as for every program.
 
-Codes are kept and sent in English. A page shows a code by `said`, whose words stand in the catalogue under the context
+Codes are kept and sent in English. A page shows a code by `in_words` (the filter `said` in templates), whose words stand in the catalogue under the context
 `code`; what they are is listed in `config.terms`, where the extraction finds them.
 """
 
@@ -17,7 +17,7 @@ gettext_lazy = cast(Callable[[str], str], _gettext_lazy)
 pgettext_lazy = cast(Callable[[str, str], str], _pgettext_lazy)
 
 
-def said(value: Any) -> Any:
+def in_words(value: Any) -> Any:
     """Return a code, or a marked text, as the reader's language says it; what the catalogue does not know comes back as it is.
 
     English shows codes as they are: the catalogue has no English words for them.

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from retention import overview
 from retention.admin import endings, erasures, holds, keeping, redactions, requests, restrictions, subject
@@ -17,7 +18,7 @@ def first_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add to the first page how things stand in the tenant that its reader works in."""
     found = standing(request)
     if found.tenant is not None:
-        context["title"] = "Overview"
+        context["title"] = _("Overview")
         lists = frozenset(
             f"{model._meta.label_lower.replace('.', '/')}/"
             for model, page in admin.site._registry.items()

@@ -6,30 +6,32 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
 
 from retention import certificates
 from retention.models import Certificate, Run
 from tenants.admin import MetadataAdmin, instant, link_to, one_of, standing, words
+from tenants.words import gettext_lazy, in_words
 
 _STATES = ("pending", "running", "done", "failed", "stopped")
 _KINDS = ("compaction", "erasure", "redaction", "rotation", "restore", "backup", "verification")
 _LOOKS = {"running": "warn", "pending": "warn", "done": "ok", "failed": "bad", "stopped": "warn"}
 
 
-@admin.display(description="sums")
+@admin.display(description=gettext_lazy("sums"))
 def sums(run: Run) -> str:
     """Return what a run has come to so far, each sum with its word."""
     return format_html_join(
-        " · ", "{} {}", ((f"{count:,}", name.replace("_", " ")) for name, count in run.counts.items())
+        " · ", "{} {}", ((f"{count:,}", in_words(name.replace("_", " "))) for name, count in run.counts.items())
     )
 
 
-@admin.display(description="certificate")
+@admin.display(description=gettext_lazy("certificate"))
 def proof(run: Run) -> str:
     """Return a link to the proof of a run, where there is one."""
     issued = Certificate.objects.filter(tenant_id=run.tenant_id, run_id=run.id).order_by("id").first()
     if issued is None:
-        return "none"
+        return _("none")
     return format_html(
         '<a href="{}">{}</a>', reverse("admin:retention_certificate_change", args=[issued.id]), str(issued)
     )
@@ -66,12 +68,12 @@ class RunAdmin(MetadataAdmin):
         *(instant("started_at"), instant("advanced_at"), instant("finished_at"), proof),
     )
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def shown_state(self, run: Run) -> str:
-        return format_html('<span class="m-state {}">{}</span>', _LOOKS[run.state], run.state)
+        return format_html('<span class="m-state {}">{}</span>', _LOOKS[run.state], in_words(run.state))
 
 
-@admin.display(description="what it says")
+@admin.display(description=gettext_lazy("what it says"))
 def told(certificate: Certificate) -> str:
     """Return what a certificate says, line by line."""
     body = certificate.document.get("body", {})
@@ -95,13 +97,20 @@ class CertificateAdmin(MetadataAdmin):
     list_display = ("__str__", "kind", link_to("retention_run", "run_id"), instant("issued_at"), "chain_seq")
     list_filter = (one_of("kind", words(*_KINDS)),)
     fields = (
-        *("id", "kind", link_to("retention_run", "run_id"), link_to("retention_certificate", "follows_id", "adds to")),
+        *(
+            "id",
+            "kind",
+            link_to("retention_run", "run_id"),
+            link_to("retention_certificate", "follows_id", gettext_lazy("adds to")),
+        ),
         *(instant("issued_at"), "issued_by", "chain_seq", told),
     )
 
     def acts(self, request: HttpRequest, row: str | None) -> Any:
         return (
-            () if row is None else (("Download", reverse("admin:retention_certificate_download", args=[row]), False),)
+            ()
+            if row is None
+            else ((_("Download"), reverse("admin:retention_certificate_download", args=[row]), False),)
         )
 
     def get_urls(self) -> list[Any]:

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.translation import gettext as _
 
 from memory import suppression
 from memory.contracts import subject_text
@@ -24,38 +25,45 @@ from tenants.admin import PageAdmin, instant, link_to, one_of, standing, words
 from tenants.errors import Missing, Problem
 from tenants.identity import uuid_or_missing
 from tenants.models import Agent, User
+from tenants.words import gettext_lazy, in_words
 
 _TOLD = {
-    "own_request": "You asked for this yourself. Another privacy officer decides.",
-    "role_missing": "Your roles in this tenant do not allow that.",
-    "changed_since_shown": "Something about the subject changed since you looked. It has to be asked for as it is now.",
-    "already_decided": "It was decided already.",
-    "already_asked": "A question about this subject is open, of another person.",
-    "request_expired": "Nobody decided in time. It can be asked anew.",
-    "erasure_open": "An erasure of this subject is on its way.",
-    "subject_erased": "The subject was erased already.",
-    "held": "A legal hold covers it.",
-    "erasure_refused": "A reason is needed that goes with it.",
-    "decision_refused": "A reason is needed that goes with the answer.",
+    "own_request": gettext_lazy("You asked for this yourself. Another privacy officer decides."),
+    "role_missing": gettext_lazy("Your roles in this tenant do not allow that."),
+    "changed_since_shown": gettext_lazy(
+        "Something about the subject changed since you looked. It has to be asked for as it is now."
+    ),
+    "already_decided": gettext_lazy("It was decided already."),
+    "already_asked": gettext_lazy("A question about this subject is open, of another person."),
+    "request_expired": gettext_lazy("Nobody decided in time. It can be asked anew."),
+    "erasure_open": gettext_lazy("An erasure of this subject is on its way."),
+    "subject_erased": gettext_lazy("The subject was erased already."),
+    "held": gettext_lazy("A legal hold covers it."),
+    "erasure_refused": gettext_lazy("A reason is needed that goes with it."),
+    "decision_refused": gettext_lazy("A reason is needed that goes with the answer."),
 }
-_ANSWERS = {Answer.APPROVE: "Erase", Answer.RETURN: "Send back", Answer.REFUSE: "Refuse"}
+_ANSWERS = {
+    Answer.APPROVE: gettext_lazy("Erase"),
+    Answer.RETURN: gettext_lazy("Send back"),
+    Answer.REFUSE: gettext_lazy("Refuse"),
+}
 #: What a preview counts, in the order of its page, in words.
 _COUNTED = {
-    "facts": "facts that hold or held",
-    "ended_facts": "facts that ended before",
-    "evidence": "pieces of evidence",
+    "facts": gettext_lazy("facts that hold or held"),
+    "ended_facts": gettext_lazy("facts that ended before"),
+    "evidence": gettext_lazy("pieces of evidence"),
     "episodes": "episodes",
     "candidates": "proposals",
     "names": "names",
     "consents": "consents",
-    "derived": "derived texts",
-    "mentions": "episodes of others that name the subject: a person decides on each",
-    "facts_of_others": "facts of others that rest on its episodes",
-    "facts_of_others_alone": "of these, without any other source: a person decides on each",
-    "held_facts": "facts that a legal hold keeps",
-    "held_episodes": "episodes that a legal hold keeps",
-    "held_candidates": "proposals that a legal hold keeps",
-    "held_subject": "legal hold on the subject itself",
+    "derived": gettext_lazy("derived texts"),
+    "mentions": gettext_lazy("episodes of others that name the subject: a person decides on each"),
+    "facts_of_others": gettext_lazy("facts of others that rest on its episodes"),
+    "facts_of_others_alone": gettext_lazy("of these, without any other source: a person decides on each"),
+    "held_facts": gettext_lazy("facts that a legal hold keeps"),
+    "held_episodes": gettext_lazy("episodes that a legal hold keeps"),
+    "held_candidates": gettext_lazy("proposals that a legal hold keeps"),
+    "held_subject": gettext_lazy("legal hold on the subject itself"),
 }
 _OFFICER = MemberRole.PRIVACY_OFFICER
 
@@ -65,7 +73,7 @@ def _now() -> datetime:
 
 
 def _told(problem: Problem) -> str:
-    return _TOLD.get(problem.code, f"It was not done: {problem.code}.")
+    return _TOLD.get(problem.code, _("It was not done: %(code)s.") % {"code": problem.code})
 
 
 def _require_officer(request: HttpRequest) -> None:
@@ -87,7 +95,7 @@ class ErasureAdmin(PageAdmin):
 
     def acts(self, request: HttpRequest, row: str | None) -> Any:
         if row is None and standing(request).is_one_of(_OFFICER):
-            return (("Ask for an erasure", reverse("admin:retention_erasure_ask"), False),)
+            return ((_("Ask for an erasure"), reverse("admin:retention_erasure_ask"), False),)
         return ()
 
     def get_urls(self) -> list[Any]:
@@ -115,18 +123,18 @@ class ErasureAdmin(PageAdmin):
                 subject = erasing.subject_of(here.tenant, subject_text(request.POST.get("subject", "")))
                 found = erasing.ask(here.actor, subject, reason=request.POST.get("reason", ""), now=_now())
             except Missing:
-                problem = "No subject has that name."
+                problem = _("No subject has that name.")
             except Problem as refused:
                 problem = _told(refused)
             except ValueError:
-                problem = "A key or another name of the subject is needed."
+                problem = _("A key or another name of the subject is needed.")
             else:
-                messages.success(request, "Asked. Another privacy officer decides.")
+                messages.success(request, _("Asked. Another privacy officer decides."))
                 return HttpResponseRedirect(reverse("admin:retention_erasure_change", args=[found.id]))
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Ask for an erasure",
+            "title": _("Ask for an erasure"),
             "reasons": words(*erasing.REASONS),
             "problem": problem,
         }
@@ -147,11 +155,11 @@ class ErasureAdmin(PageAdmin):
 
     def _put(self, request: HttpRequest, found: Any) -> str:
         erasing.ask_again(standing(request).actor, found.id, now=_now())
-        return "Asked as it is now. Another privacy officer decides."
+        return _("Asked as it is now. Another privacy officer decides.")
 
     def _withdraw(self, request: HttpRequest, found: Any) -> str:
         erasing.withdraw(standing(request).actor, found.id, now=_now())
-        return "Taken back. Nothing was erased."
+        return _("Taken back. Nothing was erased.")
 
     def _decide(self, request: HttpRequest, found: Any) -> str:
         answer = Answer(request.POST.get("answer", ""))
@@ -159,14 +167,14 @@ class ErasureAdmin(PageAdmin):
         reason = request.POST.get("reason", "")
         settled = erasing.decide(standing(request).actor, found.id, answer, shown=shown, reason=reason, now=_now())
         told = {
-            "running": "Approved. No name of the subject resolves any more; the rest is on its way.",
-            "refused": "Refused. Nothing was erased.",
+            "running": _("Approved. No name of the subject resolves any more; the rest is on its way."),
+            "refused": _("Refused. Nothing was erased."),
         }
-        return told.get(settled.state, "Sent back.")
+        return told.get(settled.state, _("Sent back."))
 
     def _go_on(self, request: HttpRequest, found: Any) -> str:
         erasing.go_on_after_holds(standing(request).actor, found.id, now=_now())
-        return "It goes on with what is not held."
+        return _("It goes on with what is not held.")
 
     def _item(self, request: HttpRequest, found: Any) -> str:
         keep = {"keep": True, "end": False}.get(request.POST.get("answer", ""))
@@ -174,7 +182,7 @@ class ErasureAdmin(PageAdmin):
             raise ValueError
         item = uuid_or_missing(request.POST.get("item", ""))
         erasing.decide_item(standing(request).actor, item, keep=keep, reason=request.POST.get("reason", ""), now=_now())
-        return "Decided."
+        return _("Decided.")
 
     def _act(self, act: Callable[[HttpRequest, Any], str]) -> Callable[..., HttpResponse]:
         def view(request: HttpRequest, object_id: str) -> HttpResponse:
@@ -189,7 +197,7 @@ class ErasureAdmin(PageAdmin):
             except Problem as problem:
                 return self.page(request, found, problem=_told(problem), status=problem.status)
             except ValueError:
-                return self.page(request, found, problem="A decision says which, and why.", status=400)
+                return self.page(request, found, problem=_("A decision says which, and why."), status=400)
             messages.success(request, said)
             return HttpResponseRedirect(reverse("admin:retention_erasure_change", args=[found.id]))
 
@@ -225,16 +233,16 @@ class ErasureAdmin(PageAdmin):
             "may_go_on": officer and erasure.state in ("held", "failed"),
             "officer": officer,
             "shown": bytes(erasure.digest).hex(),
-            "asker": people.get(erasure.asked_by, "a program"),
+            "asker": people.get(erasure.asked_by, _("a program")),
             "approver": people.get(erasure.approved_by),
             "answers": [(answer.value, _ANSWERS[answer], words(*ANSWER_REASONS[answer])) for answer in _ANSWERS],
             "run": run,
             "steps": [
-                (name.replace("_", " "), "done" if step is None or erasing.STEPS.index(name) < erasing.STEPS.index(step)
+                (in_words(name.replace("_", " ")), "done" if step is None or erasing.STEPS.index(name) < erasing.STEPS.index(step)
                  else "now" if name == step else "")
                 for name in erasing.STEPS
             ] if run is not None and step in erasing.STEPS else [],
-            "came_to": [] if run is None else sorted((name.replace("_", " "), count) for name, count in run.counts.items()),
+            "came_to": [] if run is None else sorted((in_words(name.replace("_", " ")), count) for name, count in run.counts.items()),
             "items": ErasureItem.objects.filter(erasure_id=erasure.id).order_by("state", "id")[:200],
             "item_reasons": words(*erasing.ITEM_REASONS),
             "notices": Notice.objects.filter(erasure_id=erasure.id).order_by("id")[:50],
@@ -256,7 +264,7 @@ class SuppressionAdmin(PageAdmin):
     )
     list_select_related = ("attribute",)
 
-    @admin.display(description="attribute", empty_value="–")
+    @admin.display(description=gettext_lazy("attribute"), empty_value="–")
     def attribute_name(self, row: Suppression) -> str:
         return "" if row.attribute is None else row.attribute.name
 
@@ -272,7 +280,7 @@ class SuppressionAdmin(PageAdmin):
         found = self.get_object(request, object_id)
         reason = request.POST.get("reason", "")
         if reason not in erasing.ITEM_REASONS:
-            return self.page(request, found, problem="A reason is needed.", status=400)
+            return self.page(request, found, problem=_("A reason is needed."), status=400)
         ids = [found.id]
         if "all" in request.POST:
             same = Suppression.objects.filter(target_id=found.target_id, lifted_at=None).order_by("id")
@@ -280,9 +288,11 @@ class SuppressionAdmin(PageAdmin):
         try:
             lifted, events = suppression.lift(standing(request).actor, ids, reason=reason)
         except Missing:
-            return self.page(request, found, problem="It was lifted already.", status=409)
+            return self.page(request, found, problem=_("It was lifted already."), status=409)
         audit.append(events)
-        messages.success(request, f"{len(lifted)} lifted. What they kept out may come in again.")
+        messages.success(
+            request, _("%(number)s lifted. What they kept out may come in again.") % {"number": len(lifted)}
+        )
         return HttpResponseRedirect(reverse("admin:memory_suppression_change", args=[found.id]))
 
     def page(self, request: HttpRequest, row: Any, *, problem: str = "", status: int = 200) -> HttpResponse:

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
 from memory import subjects
 from policies import approvals
@@ -27,40 +28,49 @@ from tenants.errors import Forbidden, Missing, Problem
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, borrowed
 from tenants.models import Agent, User
+from tenants.words import gettext_lazy
 
 #: Refusals of the doors, as this reader meets them.
 _TOLD = {
-    "own_request": "You asked for this yourself. Another privacy officer decides.",
-    "role_missing": "Your roles in this tenant do not allow that.",
-    "already_asked": "It is asked about already.",
-    "already_decided": "It was decided already.",
-    "changed_since_shown": "The hold's scopes changed since that was shown. It can be asked anew.",
-    "request_expired": "Nobody decided in time. It can be asked anew.",
-    "request_refused": "A reason is needed.",
-    "decision_refused": "A decision needs a reason that goes with it.",
-    "matter_exists": "A matter of that reference is there, with another reason or closed.",
-    "matter_closed": "The matter is closed.",
-    "hold_in_force": "A hold of it is in force. It has to be released first.",
-    "hold_released": "It was released already.",
-    "endings_log_unavailable": "The log outside the database cannot be written. An operator has to look; nothing was done.",
+    "own_request": gettext_lazy("You asked for this yourself. Another privacy officer decides."),
+    "role_missing": gettext_lazy("Your roles in this tenant do not allow that."),
+    "already_asked": gettext_lazy("It is asked about already."),
+    "already_decided": gettext_lazy("It was decided already."),
+    "changed_since_shown": gettext_lazy("The hold's scopes changed since that was shown. It can be asked anew."),
+    "request_expired": gettext_lazy("Nobody decided in time. It can be asked anew."),
+    "request_refused": gettext_lazy("A reason is needed."),
+    "decision_refused": gettext_lazy("A decision needs a reason that goes with it."),
+    "matter_exists": gettext_lazy("A matter of that reference is there, with another reason or closed."),
+    "matter_closed": gettext_lazy("The matter is closed."),
+    "hold_in_force": gettext_lazy("A hold of it is in force. It has to be released first."),
+    "hold_released": gettext_lazy("It was released already."),
+    "endings_log_unavailable": gettext_lazy(
+        "The log outside the database cannot be written. An operator has to look; nothing was done."
+    ),
 }
 _WRONG = {
-    "bad_shape": "A reference has letters, digits and . _ / - only, at most 60.",
-    "personal_identifier": "That looks like an e-mail, a phone, a card or the like. Take the case number.",
-    "not_in_enum": "Choose one of the list.",
-    "empty": "Say what is to be held: a record, or at least one of the others.",
-    "too_many": "Too many at once: place several holds.",
-    "stands_alone": "A record stands alone: leave the others empty.",
-    "out_of_range": "The end lies after the beginning.",
+    "bad_shape": gettext_lazy("A reference has letters, digits and . _ / - only, at most 60."),
+    "personal_identifier": gettext_lazy(
+        "That looks like an e-mail, a phone, a card or the like. Take the case number."
+    ),
+    "not_in_enum": gettext_lazy("Choose one of the list."),
+    "empty": gettext_lazy("Say what is to be held: a record, or at least one of the others."),
+    "too_many": gettext_lazy("Too many at once: place several holds."),
+    "stands_alone": gettext_lazy("A record stands alone: leave the others empty."),
+    "out_of_range": gettext_lazy("The end lies after the beginning."),
 }
-_ANSWERS = {Answer.APPROVE: "Release it", Answer.RETURN: "Send back", Answer.REFUSE: "Keep it"}
+_ANSWERS = {
+    Answer.APPROVE: gettext_lazy("Release it"),
+    Answer.RETURN: gettext_lazy("Send back"),
+    Answer.REFUSE: gettext_lazy("Keep it"),
+}
 _KINDS = words("fact", "evidence", "episode", "candidate", "procedure")
 
 
 def _told(problem: Problem) -> str:
     if problem.errors:
-        return _WRONG.get(problem.errors[0].code, f"It was not done: {problem.code}.")
-    return _TOLD.get(problem.code, f"It was not done: {problem.code}.")
+        return _WRONG.get(problem.errors[0].code, _("It was not done: %(code)s.") % {"code": problem.code})
+    return _TOLD.get(problem.code, _("It was not done: %(code)s.") % {"code": problem.code})
 
 
 def _now() -> datetime:
@@ -95,7 +105,9 @@ def _called(*people: UUID | None) -> dict[UUID, str]:
     ids = {each for each in people if each is not None}
     names = dict(Agent.objects.filter(id__in=ids).values_list("id", "name"))
     return (
-        dict.fromkeys(ids, "an operator") | names | dict(User.objects.filter(id__in=ids).values_list("id", "username"))
+        dict.fromkeys(ids, _("an operator"))
+        | names
+        | dict(User.objects.filter(id__in=ids).values_list("id", "username"))
     )
 
 
@@ -122,7 +134,7 @@ class MatterAdmin(HistoryAdmin, PageAdmin):
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
         if row is not None or not _is_keeper(request):
             return ()
-        return [("Open a matter", reverse("admin:retention_matter_open"), False)]
+        return [(_("Open a matter"), reverse("admin:retention_matter_open"), False)]
 
     def open_view(self, request: HttpRequest) -> HttpResponse:
         """Open a matter under its reference."""
@@ -130,7 +142,7 @@ class MatterAdmin(HistoryAdmin, PageAdmin):
         problem, status = "", 200
         if request.method == "POST":
             try:
-                matter, _ = matters.open_matter(
+                matter, _made = matters.open_matter(
                     standing(request).actor,
                     request.POST.get("reference", "").strip(),
                     request.POST.get("reason", ""),
@@ -139,12 +151,12 @@ class MatterAdmin(HistoryAdmin, PageAdmin):
             except Problem as refused:
                 problem, status = _told(refused), refused.status
             else:
-                messages.success(request, "It is open. Place a hold on what it concerns.")
+                messages.success(request, _("It is open. Place a hold on what it concerns."))
                 return HttpResponseRedirect(reverse("admin:retention_matter_change", args=[matter.id]))
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Open a matter",
+            "title": _("Open a matter"),
             "reasons": words(*matters.REASONS),
             "problem": problem,
         }
@@ -158,7 +170,7 @@ class MatterAdmin(HistoryAdmin, PageAdmin):
             matters.close_matter(standing(request).actor, found.id, now=_now())
         except Problem as problem:
             return self.page(request, found, problem=_told(problem), status=problem.status)
-        messages.success(request, "Closed.")
+        messages.success(request, _("Closed."))
         return HttpResponseRedirect(reverse("admin:retention_matter_change", args=[found.id]))
 
     def place_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -171,13 +183,13 @@ class MatterAdmin(HistoryAdmin, PageAdmin):
                 return self.page(request, found, covers=matters.covered(found.tenant_id, targets))
             hold = matters.place(standing(request).actor, found.id, targets, now=_now())
         except Missing:
-            told = "Nothing by that id or name is there."
+            told = _("Nothing by that id or name is there.")
             return self.page(request, found, problem=told, status=422)
         except Problem as problem:
             if isinstance(problem, Forbidden):
                 raise
             return self.page(request, found, problem=_told(problem), status=problem.status)
-        messages.success(request, "The hold is in force: nothing that it covers ends.")
+        messages.success(request, _("The hold is in force: nothing that it covers ends."))
         return HttpResponseRedirect(reverse("admin:retention_hold_change", args=[hold.id]))
 
     def page(
@@ -194,7 +206,7 @@ class MatterAdmin(HistoryAdmin, PageAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": f"Matter {matter.reference}",
+            "title": _("Matter %(reference)s") % {"reference": matter.reference},
             "matter": matter,
             "holds": placed,
             "may": _is_keeper(request) and matter.state == "open",
@@ -286,17 +298,17 @@ class HoldAdmin(HistoryAdmin, PageAdmin):
         ).values("state")[:1]
         return found.annotate(reference=Subquery(of_matter), asked=Subquery(asked))
 
-    @admin.display(description="matter")
+    @admin.display(description=gettext_lazy("matter"))
     def matter_word(self, hold: Hold) -> str:
         return str(hold.reference)  # type: ignore[attr-defined]
 
-    @admin.display(description="release")
+    @admin.display(description=gettext_lazy("release"))
     def release_word(self, hold: Hold) -> str:
         if hold.state == "released":
-            return "released"
+            return _("released")
         if hold.asked is not None:  # type: ignore[attr-defined]
-            return "asked for"
-        return "" if hold.proposed_at is None else "proposed"
+            return _("asked for")
+        return "" if hold.proposed_at is None else _("proposed")
 
     def ask_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for the release of a hold."""
@@ -308,7 +320,7 @@ class HoldAdmin(HistoryAdmin, PageAdmin):
             if isinstance(problem, Forbidden | Missing):
                 raise
             return self.page(request, found, problem=_told(problem), status=problem.status)
-        messages.success(request, "Asked. Another privacy officer decides.")
+        messages.success(request, _("Asked. Another privacy officer decides."))
         return HttpResponseRedirect(reverse("admin:retention_hold_change", args=[found.id]))
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -316,14 +328,14 @@ class HoldAdmin(HistoryAdmin, PageAdmin):
         found = self.get_object(request, object_id)
         question = _release_asked(found)
         if question is None:
-            return self.page(request, found, problem="Nobody asks for its release.", status=409)
+            return self.page(request, found, problem=_("Nobody asks for its release."), status=409)
         try:
             answer = Answer(request.POST.get("answer", ""))
             shown = bytes.fromhex(request.POST.get("shown", ""))
         except ValueError:
-            return self.page(request, found, problem="A decision says yes, no, or not like this.", status=400)
+            return self.page(request, found, problem=_("A decision says yes, no, or not like this."), status=400)
         try:
-            settled, _ = matters.decide_release(
+            settled, _version = matters.decide_release(
                 standing(request).actor,
                 question.id,
                 answer,
@@ -335,8 +347,8 @@ class HoldAdmin(HistoryAdmin, PageAdmin):
             if isinstance(problem, Forbidden | Missing):
                 raise
             return self.page(request, found, problem=_told(problem), status=problem.status)
-        told = {"done": "Released. Its row stays.", "refused": "It stays in force.", "returned": "Sent back."}
-        messages.success(request, told.get(settled.state, "Decided."))
+        told = {"done": _("Released. Its row stays."), "refused": _("It stays in force."), "returned": _("Sent back.")}
+        messages.success(request, told.get(settled.state, _("Decided.")))
         return HttpResponseRedirect(reverse("admin:retention_hold_change", args=[found.id]))
 
     def page(self, request: HttpRequest, hold: Any, *, problem: str = "", status: int = 200) -> HttpResponse:
@@ -417,10 +429,10 @@ class RefusedEndingAdmin(MetadataAdmin):
         *(instant("first_at"), instant("last_at")),
     )
 
-    @admin.display(description="record")
+    @admin.display(description=gettext_lazy("record"))
     def record(self, refused: RefusedEnding) -> str:
         if refused.record_kind == Kind.PROCEDURE:
-            return f"procedure {str(refused.record_id)[-8:]}"
+            return _("procedure %(record_id)s") % {"record_id": str(refused.record_id)[-8:]}
         where = reverse(f"admin:memory_{refused.record_kind}_change", args=[refused.record_id])
         return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{} {}</a>', where,
                            refused.record_kind, str(refused.record_id)[-8:])  # fmt: skip

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.translation import gettext as _
 
 from memory.contracts import instant as instant_of
 from policies.approvals import ANSWER_REASONS, Answer
@@ -17,22 +18,29 @@ from retention.models import LifetimeChange
 from retention.requests import CLOSERS, HANDLERS
 from tenants.admin import MetadataAdmin, instant, known_id, link_to, one_of, standing, words
 from tenants.errors import Missing, Problem
+from tenants.words import gettext_lazy
 
 _TOLD = {
-    "role_missing": "Your roles in this tenant do not allow that.",
-    "own_request": "You asked for this yourself. Another privacy officer decides.",
-    "already_asked": "It is asked about already.",
-    "already_decided": "It was decided already.",
-    "changed_since_shown": "Its end changed since you looked. This page shows it as it is now.",
-    "request_expired": "Nobody decided in time. It can be asked anew.",
-    "kept_without_end": "It has no end: its review ends it, or keeps it.",
-    "not_shorter": "That is no earlier end than it has.",
-    "not_longer": "That is no later end than it has.",
-    "in_progress": "Somebody writes on it just now. Try again.",
-    "lifetime_refused": "A reason is needed, and dates that lie ahead: no later end than the policy gives what is written now, and a review before it.",
-    "decision_refused": "A decision needs a reason that goes with it.",
+    "role_missing": gettext_lazy("Your roles in this tenant do not allow that."),
+    "own_request": gettext_lazy("You asked for this yourself. Another privacy officer decides."),
+    "already_asked": gettext_lazy("It is asked about already."),
+    "already_decided": gettext_lazy("It was decided already."),
+    "changed_since_shown": gettext_lazy("Its end changed since you looked. This page shows it as it is now."),
+    "request_expired": gettext_lazy("Nobody decided in time. It can be asked anew."),
+    "kept_without_end": gettext_lazy("It has no end: its review ends it, or keeps it."),
+    "not_shorter": gettext_lazy("That is no earlier end than it has."),
+    "not_longer": gettext_lazy("That is no later end than it has."),
+    "in_progress": gettext_lazy("Somebody writes on it just now. Try again."),
+    "lifetime_refused": gettext_lazy(
+        "A reason is needed, and dates that lie ahead: no later end than the policy gives what is written now, and a review before it."
+    ),
+    "decision_refused": gettext_lazy("A decision needs a reason that goes with it."),
 }
-_ANSWERS = {Answer.APPROVE: "Keep it longer", Answer.RETURN: "Send back", Answer.REFUSE: "Refuse"}
+_ANSWERS = {
+    Answer.APPROVE: gettext_lazy("Keep it longer"),
+    Answer.RETURN: gettext_lazy("Send back"),
+    Answer.REFUSE: gettext_lazy("Refuse"),
+}
 
 
 def _now() -> datetime:
@@ -40,7 +48,7 @@ def _now() -> datetime:
 
 
 def _told(problem: Problem) -> str:
-    return _TOLD.get(problem.code, f"It was not done: {problem.code}.")
+    return _TOLD.get(problem.code, _("It was not done: %(code)s.") % {"code": problem.code})
 
 
 def _date(text: str) -> datetime:
@@ -63,7 +71,7 @@ class LifetimeChangeAdmin(MetadataAdmin):
 
     def acts(self, request: HttpRequest, row: str | None) -> Any:
         if row is None:
-            return (("Due for review", reverse("admin:retention_lifetimechange_due"), False),)
+            return ((_("Due for review"), reverse("admin:retention_lifetimechange_due"), False),)
         return ()
 
     def get_urls(self) -> list[Any]:
@@ -85,7 +93,7 @@ class LifetimeChangeAdmin(MetadataAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Due for review",
+            "title": _("Due for review"),
             "due": disposition.queue(tenant, now=_now(), limit=100),
         }
         return TemplateResponse(request, "admin/retention/due.html", context)
@@ -109,7 +117,7 @@ class LifetimeChangeAdmin(MetadataAdmin):
             except Problem as refused:
                 problem, status = _told(refused), refused.status
             except ValueError:
-                problem, status = "A date and a reason are needed.", 400
+                problem, status = _("A date and a reason are needed."), 400
         return self._page(request, named, problem=problem, status=status)
 
     def _done(self, request: HttpRequest, fact: UUID) -> str:
@@ -118,24 +126,26 @@ class LifetimeChangeAdmin(MetadataAdmin):
         match sent.get("act", ""):
             case "shorten":
                 keeping.shorten(actor, fact, _date(sent.get("until", "")), reason=reason, now=now)
-                return "It is kept for a shorter time now."
+                return _("It is kept for a shorter time now.")
             case "extend":
                 until, review_at = _date(sent.get("until", "")), _date(sent.get("review_at", ""))
                 keeping.ask_extension(actor, fact, until, review_at=review_at, reason=reason, now=now)
-                return "Asked. Another privacy officer decides."
+                return _("Asked. Another privacy officer decides.")
             case "keep":
                 disposition.keep(actor, fact, _date(sent.get("review_at", "")), reason=reason, now=now)
-                return "It is kept until it is looked at again."
+                return _("It is kept until it is looked at again.")
             case "end":
                 done = disposition.end(actor, fact, reason=reason, now=now)
                 return (
-                    "It has ended." if done else "A hold keeps it: it has not ended, and that it was tried is recorded."
+                    _("It has ended.")
+                    if done
+                    else _("A hold keeps it: it has not ended, and that it was tried is recorded.")
                 )
             case "decide":
                 question = UUID(sent.get("question", ""))
                 answer, shown = Answer(sent.get("answer", "")), bytes.fromhex(sent.get("shown", ""))
                 keeping.decide_extension(actor, question, answer, shown=shown, reason=reason, now=now)
-                return "Decided."
+                return _("Decided.")
         raise ValueError
 
     def _page(self, request: HttpRequest, fact: UUID, *, problem: str, status: int) -> HttpResponse:
@@ -151,7 +161,7 @@ class LifetimeChangeAdmin(MetadataAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "How long it is kept",
+            "title": _("How long it is kept"),
             "kept": kept,
             "fact": fact,
             "living": kept.ended_by is None and (kept.expires_at is None or kept.expires_at > now),

@@ -6,6 +6,8 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
+from django.utils import translation
+from django.utils.translation import gettext as _
 
 from retention import processing
 from tenants.actors import MemberRole
@@ -24,7 +26,9 @@ def page(request: HttpRequest) -> HttpResponse:
 
 def table(request: HttpRequest) -> HttpResponse:
     """Hand the records out as CSV; that is an act."""
-    return _answered(request, as_table=True)
+    # A file is for programs too: it says the same whoever fetches it.
+    with translation.override("en"):
+        return _answered(request, as_table=True)
 
 
 def _answered(request: HttpRequest, *, as_table: bool) -> HttpResponse:
@@ -34,7 +38,7 @@ def _answered(request: HttpRequest, *, as_table: bool) -> HttpResponse:
     allowed = ["POST"] if as_table else ["GET", "HEAD"]
     if request.method not in allowed:
         return HttpResponseNotAllowed(allowed)
-    context = {**admin.site.each_context(request), "title": "Records of processing", "measures": processing.MEASURES}
+    context = {**admin.site.each_context(request), "title": _("Records of processing"), "measures": processing.MEASURES}
     try:
         found = processing.records(here.tenant, now=datetime.now(UTC))
     except Clash:

@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.translation import gettext as _
 
 from memory.legible import Piece, pieces
 from retention import redaction
@@ -20,29 +21,30 @@ from tenants.actors import MemberRole
 from tenants.admin import PageAdmin, instant, one_of, standing, words
 from tenants.errors import Clash, Forbidden, Missing, Problem, Refused
 from tenants.identity import uuid_or_missing
+from tenants.words import gettext_lazy, in_words
 
 _STRATEGIES = {
-    Strategy.NULL.value: "leave nothing",
-    Strategy.MASK.value: "leave a mark",
-    Strategy.MASK_TAIL.value: "leave the last characters",
-    Strategy.GENERALISE.value: "leave the coarse part (the year, the range, the domain)",
-    Strategy.PSEUDONYM.value: "leave a pseudonym",
+    Strategy.NULL.value: gettext_lazy("leave nothing"),
+    Strategy.MASK.value: gettext_lazy("leave a mark"),
+    Strategy.MASK_TAIL.value: gettext_lazy("leave the last characters"),
+    Strategy.GENERALISE.value: gettext_lazy("leave the coarse part (the year, the range, the domain)"),
+    Strategy.PSEUDONYM.value: gettext_lazy("leave a pseudonym"),
 }
 #: Of evidence and candidates nothing can be left.
 _ALL_OF = frozenset({Kind.EVIDENCE, Kind.CANDIDATE})
 _REASONS = words(*redaction.REASONS)
-_BECAUSE = {**_REASONS, redaction.QUOTE_FELL: "its last quote was redacted"}
+_BECAUSE = {**_REASONS, redaction.QUOTE_FELL: gettext_lazy("its last quote was redacted")}
 _TOLD = {
-    "changed_since_shown": "It changed since you looked. Look again.",
-    "already_required": "A redaction of this is proposed already.",
-    "already_redacted": "Nothing of it is left to take out.",
-    "nothing_to_redact": "It holds no content.",
-    "already_decided": "It was decided already.",
-    "own_request": "Another member decides: nobody applies what they proposed.",
-    "role_missing": "Your roles in this tenant do not allow it.",
-    "not_the_requester": "A proposal is taken back by whoever made it.",
-    "redaction_refused": "That cannot be redacted like this. Pick something, and give a reason.",
-    "decision_refused": "A decision needs a reason that goes with it.",
+    "changed_since_shown": gettext_lazy("It changed since you looked. Look again."),
+    "already_required": gettext_lazy("A redaction of this is proposed already."),
+    "already_redacted": gettext_lazy("Nothing of it is left to take out."),
+    "nothing_to_redact": gettext_lazy("It holds no content."),
+    "already_decided": gettext_lazy("It was decided already."),
+    "own_request": gettext_lazy("Another member decides: nobody applies what they proposed."),
+    "role_missing": gettext_lazy("Your roles in this tenant do not allow it."),
+    "not_the_requester": gettext_lazy("A proposal is taken back by whoever made it."),
+    "redaction_refused": gettext_lazy("That cannot be redacted like this. Pick something, and give a reason."),
+    "decision_refused": gettext_lazy("A decision needs a reason that goes with it."),
 }
 _PROPOSERS = (MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER)
 
@@ -58,7 +60,7 @@ class RedactionAdmin(PageAdmin):
     )
     seen_by = frozenset({*_PROPOSERS, MemberRole.AUDITOR})
 
-    @admin.display(description="proposed by")
+    @admin.display(description=gettext_lazy("proposed by"))
     def requester(self, proposal: RedactionRequest) -> str:
         return f"{proposal.requester_kind} {str(proposal.requested_by)[-8:]}"
 
@@ -115,7 +117,9 @@ class RedactionAdmin(PageAdmin):
                         now=datetime.now(UTC),
                         shown=_digest(request.POST.get("shown", "")),
                     )
-                    messages.success(request, f"{proposal} is proposed. No agent reads it any more.")
+                    messages.success(
+                        request, _("%(proposal)s is proposed. No agent reads it any more.") % {"proposal": proposal}
+                    )
                     return HttpResponseRedirect(reverse("admin:retention_redactionrequest_change", args=[proposal.id]))
                 foreseen = redaction.preview(found.actor, [pick])
         except Missing:
@@ -125,7 +129,7 @@ class RedactionAdmin(PageAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": f"Redact {kind.value} {str(target)[-8:]}",
+            "title": _("Redact %(kind)s %(target)s") % {"kind": in_words(kind.value), "target": str(target)[-8:]},
             "kind": kind.value,
             "target": target,
             "short": str(target)[-8:],
@@ -199,11 +203,16 @@ class RedactionAdmin(PageAdmin):
         if not outcome.applied:
             # Answered below 400, so that the record of the attempt is kept.
             return self.page(
-                request, proposal, problem="A hold is in the way. Nothing was taken out; that it was tried is recorded."
+                request,
+                proposal,
+                problem=_("A hold is in the way. Nothing was taken out; that it was tried is recorded."),
             )
-        messages.success(request, f"{proposal} was applied.")
+        messages.success(request, _("%(proposal)s was applied.") % {"proposal": proposal})
         if outcome.asked:
-            messages.warning(request, f"Facts that lost their last quote wait for a decision: {len(outcome.asked)}.")
+            messages.warning(
+                request,
+                _("Facts that lost their last quote wait for a decision: %(number)s.") % {"number": len(outcome.asked)},
+            )
         return HttpResponseRedirect(reverse("admin:retention_redactionrequest_change", args=[proposal.id]))
 
     def refuse_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -216,7 +225,7 @@ class RedactionAdmin(PageAdmin):
             redaction.refuse(standing(request).actor, proposal.id, reason=reason, now=datetime.now(UTC))
         except (Clash, Refused, Forbidden) as refused:
             return self._refused(request, proposal, refused)
-        messages.success(request, f"{proposal} was refused: what it hid shows again.")
+        messages.success(request, _("%(proposal)s was refused: what it hid shows again.") % {"proposal": proposal})
         return HttpResponseRedirect(reverse("admin:retention_redactionrequest_changelist"))
 
     def withdraw_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -228,7 +237,7 @@ class RedactionAdmin(PageAdmin):
             redaction.withdraw(standing(request).actor, proposal.id)
         except (Clash, Refused, Forbidden) as refused:
             return self._refused(request, proposal, refused)
-        messages.success(request, f"{proposal} was taken back: what it hid shows again.")
+        messages.success(request, _("%(proposal)s was taken back: what it hid shows again.") % {"proposal": proposal})
         return HttpResponseRedirect(reverse("admin:retention_redactionrequest_changelist"))
 
     def _acting_on(self, request: HttpRequest, object_id: str) -> RedactionRequest:

@@ -11,6 +11,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from memory.contracts import chosen_id, subject_text
 from memory.contracts import instant as instant_of
@@ -21,23 +23,24 @@ from retention.requests import CLOSERS, HANDLERS, Kind
 from tenants.admin import PageAdmin, instant, link_to, one_of, standing, words
 from tenants.errors import Clash, Missing, Problem
 from tenants.identity import uuid_or_missing
+from tenants.words import gettext_lazy, in_words
 
 _TOLD = {
-    "subject_request_closed": "It was closed already.",
-    "identity_confirmed": "Who asks was found out already.",
-    "identity_not_confirmed": "First find out who asks: nothing is done for somebody who may be another.",
-    "extended_already": "It was extended already; that can be done once.",
-    "extension_too_late": "The first month is over: it can no longer be extended.",
-    "led_to_nothing": "Nothing is recorded that it led to. Where nothing is held, say so.",
-    "not_about_access": "An export is made for a request of access or portability.",
-    "not_about_erasure": "This request is not about erasure.",
-    "subject_not_known": "Nothing is kept under the name that was given.",
-    "not_found": "Nothing of that kind has that id.",
-    "export_pending": "One is being made already.",
-    "export_not_there": "It is not made yet, or it has ended.",
-    "erasure_open": "An erasure of this subject is under way already.",
-    "role_missing": "Your roles in this tenant do not allow that.",
-    "subject_request_refused": "A word is needed that goes with it.",
+    "subject_request_closed": gettext_lazy("It was closed already."),
+    "identity_confirmed": gettext_lazy("Who asks was found out already."),
+    "identity_not_confirmed": gettext_lazy("First find out who asks: nothing is done for somebody who may be another."),
+    "extended_already": gettext_lazy("It was extended already; that can be done once."),
+    "extension_too_late": gettext_lazy("The first month is over: it can no longer be extended."),
+    "led_to_nothing": gettext_lazy("Nothing is recorded that it led to. Where nothing is held, say so."),
+    "not_about_access": gettext_lazy("An export is made for a request of access or portability."),
+    "not_about_erasure": gettext_lazy("This request is not about erasure."),
+    "subject_not_known": gettext_lazy("Nothing is kept under the name that was given."),
+    "not_found": gettext_lazy("Nothing of that kind has that id."),
+    "export_pending": gettext_lazy("One is being made already."),
+    "export_not_there": gettext_lazy("It is not made yet, or it has ended."),
+    "erasure_open": gettext_lazy("An erasure of this subject is under way already."),
+    "role_missing": gettext_lazy("Your roles in this tenant do not allow that."),
+    "subject_request_refused": gettext_lazy("A word is needed that goes with it."),
 }
 
 
@@ -48,18 +51,18 @@ def now() -> datetime:
 
 def told(problem: Problem) -> str:
     """Return a refusal in plain words."""
-    return _TOLD.get(problem.code, f"It was not done: {problem.code}.")
+    return _TOLD.get(problem.code, _("It was not done: %(code)s.") % {"code": problem.code})
 
 
 def badge(request: SubjectRequest, at: datetime) -> tuple[str, str]:
     """Return how much time is left, as words and as the look of a badge."""
     if request.closed_at is not None:
-        return request.state, "ok"
+        return in_words(request.state), "ok"
     found = requests.waiting(request, now=at)
     if found.overdue:
         late = -found.days_left
-        return f"overdue by {late} day{'' if late == 1 else 's'}", "bad"
-    left = f"{found.days_left} day{'' if found.days_left == 1 else 's'} left"
+        return ngettext("overdue by %(days)s day", "overdue by %(days)s days", late) % {"days": late}, "bad"
+    left = ngettext("%(days)s day left", "%(days)s days left", found.days_left) % {"days": found.days_left}
     return left, "warn" if found.days_left < 7 else "ok"
 
 
@@ -67,12 +70,20 @@ def badge(request: SubjectRequest, at: datetime) -> tuple[str, str]:
 _LED_TO: dict[str, type[Model]] = {"evidence": Evidence, "restriction": Restriction, "erasure": Erasure, "run": Run}
 #: The acts of a page: the door, the word that it takes from the form, and what is said when it was done.
 _ACTS: dict[str, tuple[Callable[..., Any], str, str]] = {
-    "identity": (requests.confirm_identity, "method", "It is recorded who asks; the request is in progress."),
-    "fail": (requests.fail_identity, "method", "It is recorded that it could not be found out who asks."),
-    "extend": (requests.extend, "reason", "Extended by two months. Tell the subject so, and why, within the first."),
-    "complete": (requests.complete, "outcome", "Closed. Tell the subject what was done."),
-    "refuse": (requests.refuse, "ground", "Refused. Tell the subject why, and where to complain."),
-    "withdraw": (requests.withdraw, "", "Closed: the subject took it back."),
+    "identity": (
+        requests.confirm_identity,
+        "method",
+        gettext_lazy("It is recorded who asks; the request is in progress."),
+    ),
+    "fail": (requests.fail_identity, "method", gettext_lazy("It is recorded that it could not be found out who asks.")),
+    "extend": (
+        requests.extend,
+        "reason",
+        gettext_lazy("Extended by two months. Tell the subject so, and why, within the first."),
+    ),
+    "complete": (requests.complete, "outcome", gettext_lazy("Closed. Tell the subject what was done.")),
+    "refuse": (requests.refuse, "ground", gettext_lazy("Refused. Tell the subject why, and where to complain.")),
+    "withdraw": (requests.withdraw, "", gettext_lazy("Closed: the subject took it back.")),
 }
 
 
@@ -89,14 +100,14 @@ class SubjectRequestAdmin(PageAdmin):
         one_of("state", words("received", "in_progress", "completed", "refused", "withdrawn")),
     )
 
-    @admin.display(description="time")
+    @admin.display(description=gettext_lazy("time"))
     def time_left(self, request: SubjectRequest) -> str:
         left, look = badge(request, now())
         return format_html('<span class="m-state {}">{}</span>', look, left)
 
     def acts(self, request: HttpRequest, row: str | None) -> Any:
         if row is None and standing(request).is_one_of(*HANDLERS):
-            return (("Enter a request", reverse("admin:retention_subjectrequest_lodge"), False),)
+            return ((_("Enter a request"), reverse("admin:retention_subjectrequest_lodge"), False),)
         return ()
 
     def get_urls(self) -> list[Any]:
@@ -127,11 +138,11 @@ class SubjectRequestAdmin(PageAdmin):
             except Problem as refused:
                 problem = told(refused)
             except ValueError:
-                problem = "A kind, the subject's key or another of its names, and a day that has been are needed."
+                problem = _("A kind, the subject's key or another of its names, and a day that has been are needed.")
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Enter a request",
+            "title": _("Enter a request"),
             "kinds": {each.value: f"{each.value} ({each.article})" for each in Kind},
             "problem": problem,
         }
@@ -148,9 +159,9 @@ class SubjectRequestAdmin(PageAdmin):
             standing(request).actor, kind, subject, now=at, received_at=received, reference=reference
         )
         if new:
-            messages.success(request, "Entered.")
+            messages.success(request, _("Entered."))
         else:
-            messages.warning(request, "The same was asked already and is still open: it was counted there.")
+            messages.warning(request, _("The same was asked already and is still open: it was counted there."))
         return HttpResponseRedirect(reverse("admin:retention_subjectrequest_change", args=[found.id]))
 
     def _act(self, act: str) -> Callable[..., HttpResponse]:
@@ -177,7 +188,7 @@ class SubjectRequestAdmin(PageAdmin):
 
         def act(found: SubjectRequest) -> str:
             access.ask(standing(request).actor, found.id, now=now())
-            return "It is being made. Look again in a moment."
+            return _("It is being made. Look again in a moment.")
 
         return self._did(request, object_id, act)
 
@@ -197,7 +208,7 @@ class SubjectRequestAdmin(PageAdmin):
                 actor, asked.subject_id, reason="subject_request", now=now(), subject_request=asked.id
             )
             requests.link(actor, asked.id, "erasure", erasure.id)
-            return "Another privacy officer decides on the erasure."
+            return _("Another privacy officer decides on the erasure.")
 
         return self._did(request, object_id, act)
 
@@ -211,7 +222,7 @@ class SubjectRequestAdmin(PageAdmin):
                 raise Missing
             actor = standing(request).actor
             requests.link(actor, requests.open_for(actor, found.id, HANDLERS).id, kind, target)
-            return "Recorded."
+            return _("Recorded.")
 
         return self._did(request, object_id, act)
 

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.translation import gettext as _
 
 from memory import subjects
 from retention import restricting
@@ -19,15 +20,18 @@ from tenants.errors import Missing, Problem
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, borrowed
 from tenants.models import User
+from tenants.words import gettext_lazy
 
 _TOLD = {
-    "restricted_already": "Its processing is restricted already.",
-    "restriction_lifted": "It was lifted already.",
-    "notice_owed": "Whoever asked for it has to be told first. Say that they were.",
-    "restriction_refused": "Choose what it is and why.",
-    "subject_request_closed": "That request is closed.",
-    "identity_not_confirmed": "Nobody has confirmed yet who asks in that request.",
-    "endings_log_unavailable": "The log outside the database cannot be written. An operator has to look; nothing was done.",
+    "restricted_already": gettext_lazy("Its processing is restricted already."),
+    "restriction_lifted": gettext_lazy("It was lifted already."),
+    "notice_owed": gettext_lazy("Whoever asked for it has to be told first. Say that they were."),
+    "restriction_refused": gettext_lazy("Choose what it is and why."),
+    "subject_request_closed": gettext_lazy("That request is closed."),
+    "identity_not_confirmed": gettext_lazy("Nobody has confirmed yet who asks in that request."),
+    "endings_log_unavailable": gettext_lazy(
+        "The log outside the database cannot be written. An operator has to look; nothing was done."
+    ),
 }
 
 
@@ -38,7 +42,7 @@ class RestrictionAdmin(PageAdmin):
     list_display = ("__str__", "what", "ground", "state", instant("restricted_at"), instant("lifted_at"))
     list_filter = (one_of("state", words("active", "lifted")), one_of("target_kind", words(*restricting.KINDS), "what"))
 
-    @admin.display(description="what")
+    @admin.display(description=gettext_lazy("what"))
     def what(self, row: Restriction) -> str:
         return f"{row.target_kind} {str(row.target_id)[-8:]}"
 
@@ -53,7 +57,7 @@ class RestrictionAdmin(PageAdmin):
     def acts(self, request: HttpRequest, row: str | None) -> Sequence[tuple[str, str, bool]]:
         if row is not None or not _is_officer(request):
             return ()
-        return [("Restrict processing", reverse("admin:retention_restriction_restrict"), False)]
+        return [(_("Restrict processing"), reverse("admin:retention_restriction_restrict"), False)]
 
     def restrict_view(self, request: HttpRequest) -> HttpResponse:
         """Restrict the processing of what a form names."""
@@ -75,16 +79,19 @@ class RestrictionAdmin(PageAdmin):
                     now=datetime.now(UTC),
                 )
             except Missing:
-                problem, status = "Nothing by that id or name is there.", 422
+                problem, status = _("Nothing by that id or name is there."), 422
             except Problem as refused:
-                problem, status = _TOLD.get(refused.code, f"It was not done: {refused.code}."), refused.status
+                problem, status = (
+                    _TOLD.get(refused.code, _("It was not done: %(code)s.") % {"code": refused.code}),
+                    refused.status,
+                )
             else:
-                messages.success(request, "Restricted: no agent sees it any more.")
+                messages.success(request, _("Restricted: no agent sees it any more."))
                 return HttpResponseRedirect(reverse("admin:retention_restriction_change", args=[row.id]))
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Restrict processing",
+            "title": _("Restrict processing"),
             "kinds": words(*restricting.KINDS),
             "grounds": words(*restricting.GROUNDS),
             "problem": problem,
@@ -107,9 +114,9 @@ class RestrictionAdmin(PageAdmin):
                 now=datetime.now(UTC),
             )
         except Problem as refused:
-            told = _TOLD.get(refused.code, f"It was not done: {refused.code}.")
+            told = _TOLD.get(refused.code, _("It was not done: %(code)s.") % {"code": refused.code})
             return self.page(request, row, problem=told, status=refused.status)
-        messages.success(request, "Lifted. Agents see again what nothing else hides.")
+        messages.success(request, _("Lifted. Agents see again what nothing else hides."))
         return HttpResponseRedirect(reverse("admin:retention_restriction_change", args=[row.id]))
 
     def page(self, request: HttpRequest, row: Any, *, problem: str = "", status: int = 200) -> HttpResponse:
@@ -125,7 +132,7 @@ class RestrictionAdmin(PageAdmin):
             "title": str(row),
             "row": row,
             "where": reverse(f"admin:memory_{row.target_kind}_change", args=[row.target_id]),
-            "restricter": people.get(row.restricted_by, "an operator"),
+            "restricter": people.get(row.restricted_by, _("an operator")),
             "lifter": people.get(row.lifted_by, ""),
             "may": _is_officer(request) and row.state == "active",
             "reasons": words(*restricting.LIFTED),

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from memory import remember, sight
 from memory.legible import Piece, compared, pieces, veiled
 from memory.models import Candidate, CandidateSaying, Episode
@@ -29,6 +31,7 @@ from tenants.actors import Actor, MemberRole
 from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
 from tenants.identity import uuid_or_missing
 from tenants.models import Agent
+from tenants.words import gettext_lazy, in_words
 
 _CONFLICTS = "c.reasons && '{conflict_of_equals,conflict_for_review,confirmed_by_a_person}'::text[]"
 _WAITS = "c.tenant_id = %(tenant)s AND c.state = 'asked' AND {those} AND c.redaction_state = 'none' AND (c.expires_at IS NULL OR c.expires_at > statement_timestamp())"
@@ -77,29 +80,37 @@ FROM memory_candidate c WHERE c.tenant_id = %s AND c.id = %s
 
 #: Of the sayings behind a proposal so many are shown, the newest first.
 SAYINGS = 5
-_CONFIRM = Choice("confirm", "a", "Confirm", wording.DECIDING["confirm"])
+_CONFIRM = Choice("confirm", "a", gettext_lazy("Confirm"), wording.DECIDING["confirm"])
 _EDIT = Choice(
-    *("edit", "e", "Edit", {"evidence_supports": "evidence supports", "subject_confirmed": "subject confirmed"}),
+    *(
+        "edit",
+        "e",
+        gettext_lazy("Edit"),
+        {
+            "evidence_supports": gettext_lazy("evidence supports"),
+            "subject_confirmed": gettext_lazy("subject confirmed"),
+        },
+    ),
     form="value",
-    hint="Another value is confirmed in place of the proposed one, as your own saying.",
+    hint=gettext_lazy("Another value is confirmed in place of the proposed one, as your own saying."),
 )
-_REJECT = Choice("reject", "d", "Reject", wording.DECIDING["reject"], ends=True, bulk=True)
+_REJECT = Choice("reject", "d", gettext_lazy("Reject"), wording.DECIDING["reject"], ends=True, bulk=True)
 _REDACT = redacting.choice(
-    {"not_to_be_kept": "not to be kept", "third_party": "about somebody else", "excessive": "more than is needed",
-     "wrong_subject": "about the wrong subject", "credential": "a credential", "other": "other"},
+    {"not_to_be_kept": gettext_lazy("not to be kept"), "third_party": gettext_lazy("about somebody else"), "excessive": gettext_lazy("more than is needed"),
+     "wrong_subject": gettext_lazy("about the wrong subject"), "credential": gettext_lazy("a credential"), "other": "other"},
     bulk=True,
 )  # fmt: skip
 _HOLD = Choice(
-    *("hold", "h", "Hold", {"hold": "for the matter"}),
+    *("hold", "h", gettext_lazy("Hold"), {"hold": gettext_lazy("for the matter")}),
     form="matter",
     keeps=True,
-    hint="What the hold covers does not end, whoever asks, until another person releases it.",
+    hint=gettext_lazy("What the hold covers does not end, whoever asks, until another person releases it."),
 )
 _MORE = Choice(
-    *("ask_more", "q", "Ask for more"),
-    {"needs_source": "needs a source", "needs_subject": "needs the subject's word", "needs_consent": "needs a consent",
+    *("ask_more", "q", gettext_lazy("Ask for more")),
+    {"needs_source": gettext_lazy("needs a source"), "needs_subject": gettext_lazy("needs the subject's word"), "needs_consent": gettext_lazy("needs a consent"),
      "other": "other"},
-    hint="It stays as it is, and comes back to everybody in a day.",
+    hint=gettext_lazy("It stays as it is, and comes back to everybody in a day."),
     bulk=True,
 )  # fmt: skip
 
@@ -172,7 +183,9 @@ class Candidates:
             raise (
                 Clash(outcome.code, errors=errors) if outcome.status == 409 else Refused(outcome.code, errors=errors)
             )
-        return {"confirm": "Confirmed", "edit": "Confirmed as edited", "reject": "Rejected"}[act] + f": {item.title}."
+        return {"confirm": _("Confirmed"), "edit": _("Confirmed as edited"), "reject": _("Rejected")}[
+            act
+        ] + f": {item.title}."
 
 
 def _class_given(given: Mapping[str, str], item: Item) -> Sensitivity:
@@ -186,7 +199,7 @@ def _class_given(given: Mapping[str, str], item: Item) -> Sensitivity:
 
 def _propose_redaction(actor: Actor, item: Item, reason: str, given: Mapping[str, str], now: datetime) -> str:
     redacting.propose(actor, item, reason, given, now=now)
-    return f"Hidden, and proposed for redaction: {item.title}."
+    return _("Hidden, and proposed for redaction: %(title)s.") % {"title": item.title}
 
 
 def _place_hold(actor: Actor, item: Item, given: Mapping[str, str], now: datetime) -> str:
@@ -201,8 +214,8 @@ def _place_hold(actor: Actor, item: Item, given: Mapping[str, str], now: datetim
     return f"Held: {item.title}."
 
 
-FACTS = Candidates("facts", "Sensitive facts", f"NOT ({_CONFLICTS})")
-CONFLICTS = Candidates("conflicts", "Conflicts", _CONFLICTS)
+FACTS = Candidates("facts", gettext_lazy("Sensitive facts"), f"NOT ({_CONFLICTS})")
+CONFLICTS = Candidates("conflicts", gettext_lazy("Conflicts"), _CONFLICTS)
 
 
 def _from(after: Place | None) -> dict[str, Any]:
@@ -225,28 +238,28 @@ def _row(
 ) -> Row:
     said = [_what(act, is_end, known)]
     if occurrences > 1:
-        said.append(f"said {occurrences} times")
+        said.append(_("said %(number)s times") % {"number": occurrences})
     said += [_SHORT[reason] for reason in reasons if reason in _SHORT][:1]
-    return Row(id, name or "not defined", Sensitivity(level).label, subject, said, due_at, claimed, deferred)
+    return Row(id, name or _("not defined"), Sensitivity(level).label, subject, said, due_at, claimed, deferred)
 
 
 def _what(act: str, is_end: bool, known: bool) -> str:
     if act in ("correction", "retraction"):
-        return {"correction": "correction", "retraction": "take back"}[act]
-    return "end" if is_end else "update" if known else "new"
+        return {"correction": _("correction"), "retraction": _("take back")}[act]
+    return _("end") if is_end else _("update") if known else _("new")
 
 
 #: Why a proposal waits, in a word or two.
 _SHORT = {
-    "inferred": "inferred",
-    "inferred_restricted": "inferred",
-    "quarantined": "speaks to the agent",
-    "weak_signal": "unsure",
-    "class_raised": "class raised",
-    "unknown_attribute": "no such attribute",
-    "conflict_of_equals": "of equal weight",
-    "conflict_for_review": "for review",
-    "confirmed_by_a_person": "against a confirmed one",
+    "inferred": gettext_lazy("inferred"),
+    "inferred_restricted": gettext_lazy("inferred"),
+    "quarantined": gettext_lazy("speaks to the agent"),
+    "weak_signal": gettext_lazy("unsure"),
+    "class_raised": gettext_lazy("class raised"),
+    "unknown_attribute": gettext_lazy("no such attribute"),
+    "conflict_of_equals": gettext_lazy("of equal weight"),
+    "conflict_for_review": gettext_lazy("for review"),
+    "confirmed_by_a_person": gettext_lazy("against a confirmed one"),
 }
 
 
@@ -266,7 +279,7 @@ def _item(actor: Actor, roles: Sequence[MemberRole], candidate: Candidate) -> It
     life = policy.lifetime(Basis(candidate.basis), level)
     barred = ""
     if candidate.confirm_by is not None and candidate.confirm_by not in {role.value for role in roles}:
-        barred = f"The policy leaves this to a {candidate.confirm_by.replace('_', ' ')}."
+        barred = _("The policy leaves this to a %(role)s.") % {"role": in_words(candidate.confirm_by.replace("_", " "))}
     choices: list[Choice] = [_CONFIRM, _REJECT, _REDACT, _MORE]
     covered = holds_on(tenant, {"candidate": candidate.id, "subject": candidate.subject_id})
     open_matters: list[tuple[str, str]] = []
@@ -280,7 +293,7 @@ def _item(actor: Actor, roles: Sequence[MemberRole], candidate: Candidate) -> It
     if candidate.act == "fact" and not candidate.is_end and candidate.attribute_id is not None:
         choices.insert(1, _EDIT)
     seen = Seen(candidate.occurrences, act_no)
-    name = "an attribute that nobody has defined" if candidate.attribute is None else candidate.attribute.name
+    name = _("an attribute that nobody has defined") if candidate.attribute is None else candidate.attribute.name
     return Item(
         id=candidate.id,
         digest=digest_of(
@@ -307,7 +320,7 @@ def _item(actor: Actor, roles: Sequence[MemberRole], candidate: Candidate) -> It
                     "writer": writers.get(each.writer_id, f"{each.writer_kind} {str(each.writer_id)[-8:]}"),
                     "episode": episodes.get(each.episode_id) if each.episode_id is not None else None,
                     "level": Sensitivity(each.sensitivity).label,
-                    "detected": [code.replace("_", " ") for code in each.detected],
+                    "detected": [in_words(code.replace("_", " ")) for code in each.detected],
                 }
                 for each in sayings
             ],

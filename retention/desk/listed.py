@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from memory import promotion
 from memory.legible import compared, pieces
 from memory.rows import fetch
@@ -20,6 +22,7 @@ from retention.desk.claims import digest_of
 from retention.desk.queues import PAGE, REACH, Backlog, Choice, Item, Place, Row, holds_on
 from tenants.actors import Actor, MemberRole
 from tenants.errors import Forbidden
+from tenants.words import gettext_lazy, in_words
 
 #: So many are listed.
 LISTED = 200
@@ -64,10 +67,10 @@ def _words(codes: Sequence[str]) -> dict[str, str]:
 # procedures -----------------------------------------------------------------------------------------------------------
 
 _ANSWERS = (
-    Choice("approve", "a", "Approve", _words(ANSWER_REASONS[Answer.APPROVE]), ends=True,
-           hint="You put your name to it. Nothing is active by that: activating it is an act of its own, on its page."),
-    Choice("return", "q", "Send back", _words(ANSWER_REASONS[Answer.RETURN]), hint="It becomes a draft again."),
-    Choice("refuse", "d", "Refuse", _words(ANSWER_REASONS[Answer.REFUSE]), ends=True),
+    Choice("approve", "a", gettext_lazy("Approve"), _words(ANSWER_REASONS[Answer.APPROVE]), ends=True,
+           hint=gettext_lazy("You put your name to it. Nothing is active by that: activating it is an act of its own, on its page.")),
+    Choice("return", "q", gettext_lazy("Send back"), _words(ANSWER_REASONS[Answer.RETURN]), hint=gettext_lazy("It becomes a draft again.")),
+    Choice("refuse", "d", gettext_lazy("Refuse"), _words(ANSWER_REASONS[Answer.REFUSE]), ends=True),
 )  # fmt: skip
 
 
@@ -76,7 +79,7 @@ class Procedures:
     """The queue of procedure versions that an approver decides on."""
 
     name: str = "procedures"
-    title: str = "Procedures"
+    title: str = gettext_lazy("Procedures")
     template: str = "plain"
     roles: frozenset[MemberRole] = frozenset({MemberRole.APPROVER})
     several: tuple[Choice, ...] = ()
@@ -88,7 +91,11 @@ class Procedures:
                 each.procedure,
                 Sensitivity(each.sensitivity).label,
                 None,
-                (f"version {each.number}", "new" if each.first else "change", each.tested.replace("_", " ")),
+                (
+                    _("version %(number)s") % {"number": each.number},
+                    _("new") if each.first else _("change"),
+                    in_words(each.tested.replace("_", " ")),
+                ),
                 each.due,
             )
             for each in promotion.queue(tenant, now=now, limit=LISTED)
@@ -116,28 +123,28 @@ class Procedures:
         return Item(
             id=item,
             digest=found.digest,
-            title=f"{found.procedure} · version {found.number}",
+            title=_("%(procedure)s · version %(number)s") % {"procedure": found.procedure, "number": found.number},
             level=Sensitivity(found.sensitivity),
             subject=None,
             due_at=found.due,
             choices=_ANSWERS,
-            barred="You proposed it yourself: another approver decides." if own else "",
+            barred=_("You proposed it yourself: another approver decides.") if own else "",
             reveal=found.sensitivity > Sensitivity.PERSONAL,
             facts={
-                "text_title": "What would be done",
+                "text_title": _("What would be done"),
                 "has_text": True,
-                "why": ["A new version of a procedure was proposed. Agents act by it only once it was approved and activated."],
+                "why": [_("A new version of a procedure was proposed. Agents act by it only once it was approved and activated.")],
                 "pairs": [
-                    ("Scope", found.scope),
-                    ("Proposed by", found.proposed_by_kind),
-                    ("Proposed", f"{found.proposed_at:%Y-%m-%d %H:%M} UTC"),
-                    ("Test", found.tested.replace("_", " ")),
-                    ("Detection", ", ".join(each.replace("_", " ") for each in found.detected) or "nothing found"),
+                    (_("Scope"), found.scope),
+                    (_("Proposed by"), found.proposed_by_kind),
+                    (_("Proposed"), f"{found.proposed_at:%Y-%m-%d %H:%M} UTC"),
+                    (_("Test"), found.tested.replace("_", " ")),
+                    (_("Detection"), ", ".join(in_words(each.replace("_", " ")) for each in found.detected) or _("nothing found")),
                 ],
                 "effects": [
-                    ("If you approve", [("ok", "It may be made active while the approval lasts. What is active now stays so until then."),
-                                        ("", "The former version can be brought back in one act.")]),
-                    ("If you refuse", [("", "What is active stays active.")]),
+                    (_("If you approve"), [("ok", _("It may be made active while the approval lasts. What is active now stays so until then.")),
+                                        ("", _("The former version can be brought back in one act."))]),
+                    (_("If you refuse"), [("", _("What is active stays active."))]),
                 ],
                 "page": ("admin:memory_procedureversion_change", item),
             },
@@ -160,7 +167,7 @@ class Procedures:
         if item.barred:
             raise Forbidden("own_request")
         promotion.decide(actor, item.id, Answer(act), shown=item.digest, reason=reason, now=now)
-        return {"approve": "Approved", "return": "Sent back", "refuse": "Refused"}[act] + f": {item.title}."
+        return {"approve": _("Approved"), "return": _("Sent back"), "refuse": _("Refused")}[act] + f": {item.title}."
 
 
 # requests of data subjects --------------------------------------------------------------------------------------------
@@ -171,7 +178,7 @@ class Requests:
     """The queue of what data subjects asked for."""
 
     name: str = "requests"
-    title: str = "Subject requests"
+    title: str = gettext_lazy("Subject requests")
     template: str = "plain"
     roles: frozenset[MemberRole] = requests.HANDLERS
     several: tuple[Choice, ...] = ()
@@ -180,10 +187,10 @@ class Requests:
         return [
             Row(
                 each.id,
-                each.kind,
+                in_words(each.kind),
                 "",
                 each.subject_id,
-                (f"identity {each.identity}", *(("extended",) if each.extended else ()), *(("asked again",) if each.repeats else ())),
+                (_("identity %(identity)s") % {"identity": in_words(each.identity)}, *((_("extended"),) if each.extended else ()), *((_("asked again"),) if each.repeats else ())),
                 each.due_at,
             )
             for each in requests.queue(tenant, now=now, limit=LISTED)
@@ -209,39 +216,40 @@ class Requests:
             return None
         choices = []
         if found.identity != "confirmed":
-            choices.append(Choice("identify", "a", "Identity confirmed", _words(requests.METHODS), keeps=True,
-                                  hint="How you know that whoever asks is the subject. The document itself is never kept."))  # fmt: skip
-            choices.append(Choice("fail", "q", "Identity not established", _words(requests.METHODS), keeps=True))
+            choices.append(Choice("identify", "a", _("Identity confirmed"), _words(requests.METHODS), keeps=True,
+                                  hint=_("How you know that whoever asks is the subject. The document itself is never kept.")))  # fmt: skip
+            choices.append(Choice("fail", "q", _("Identity not established"), _words(requests.METHODS), keeps=True))
         if not found.extended:
-            choices.append(Choice("extend", "e", "Extend", _words(requests.EXTENSION_REASONS), keeps=True,
-                                  hint="By two further months, once. The subject is told why."))  # fmt: skip
+            choices.append(Choice("extend", "e", _("Extend"), _words(requests.EXTENSION_REASONS), keeps=True,
+                                  hint=_("By two further months, once. The subject is told why.")))  # fmt: skip
         if MemberRole.PRIVACY_OFFICER in roles:
             if found.identity == "confirmed":
-                choices.append(Choice("complete", "a", "Answered", _words(requests.OUTCOMES), ends=True))
-            choices.append(Choice("refuse", "d", "Refuse", _words(requests.GROUNDS), ends=True,
-                                  hint="On a ground that the subject is told."))  # fmt: skip
+                choices.append(Choice("complete", "a", _("Answered"), _words(requests.OUTCOMES), ends=True))
+            choices.append(Choice("refuse", "d", _("Refuse"), _words(requests.GROUNDS), ends=True,
+                                  hint=_("On a ground that the subject is told.")))  # fmt: skip
         return Item(
             id=item,
             digest=digest_of(["request", item, found.state, found.identity, found.due_at.astimezone(UTC), found.repeats, found.led_to_id]),
-            title=f"{found.kind} · {requests.Kind(found.kind).article}",
+            title=f"{in_words(found.kind)} · {requests.Kind(found.kind).article}",
             level=Sensitivity.PUBLIC,
             subject=found.subject_id,
             due_at=found.due_at,
             choices=choices,
             classed=False,
             facts={
-                "why": [f"A data subject asks for {found.kind}. The answer is due {found.due_at:%Y-%m-%d}"
-                        f"{', extended once' if found.extended else ''}."],
+                "why": [(_("A data subject asks for %(kind)s. The answer is due %(day)s, extended once.") if found.extended
+                         else _("A data subject asks for %(kind)s. The answer is due %(day)s."))
+                        % {"kind": in_words(found.kind), "day": f"{found.due_at:%Y-%m-%d}"}],
                 "pairs": [
-                    ("Received", f"{found.received_at:%Y-%m-%d %H:%M} UTC"),
-                    ("Identity", found.identity),
-                    ("State", found.state.replace("_", " ")),
-                    ("Asked again", str(found.repeats)),
-                    ("Led to", "nothing yet" if found.led_to_kind is None else found.led_to_kind.replace("_", " ")),
+                    (_("Received"), f"{found.received_at:%Y-%m-%d %H:%M} UTC"),
+                    (_("Identity"), found.identity),
+                    (_("State"), found.state.replace("_", " ")),
+                    (_("Asked again"), str(found.repeats)),
+                    (_("Led to"), _("nothing yet") if found.led_to_kind is None else found.led_to_kind.replace("_", " ")),
                 ],
                 "effects": [
-                    ("If the identity is confirmed", [("ok", "What it asks for may be carried out, on its page.")]),
-                    ("If you refuse", [("bad", "The subject is told on what ground, and may complain to an authority.")]),
+                    (_("If the identity is confirmed"), [("ok", _("What it asks for may be carried out, on its page."))]),
+                    (_("If you refuse"), [("bad", _("The subject is told on what ground, and may complain to an authority."))]),
                 ],
                 "page": ("admin:retention_subjectrequest_change", item),
             },
@@ -264,11 +272,11 @@ class Requests:
         }[act]
         done(actor, item.id, reason, now=now)
         return {
-            "identify": "The identity is confirmed.",
-            "fail": "Recorded: the identity was not established.",
-            "extend": "Extended by two months.",
-            "complete": "Answered, and closed.",
-            "refuse": "Refused, and closed.",
+            "identify": _("The identity is confirmed."),
+            "fail": _("Recorded: the identity was not established."),
+            "extend": _("Extended by two months."),
+            "complete": _("Answered, and closed."),
+            "refuse": _("Refused, and closed."),
         }[act]
 
 
@@ -280,14 +288,14 @@ class Disposition:
     """The queue of facts without an end, or kept longer, whose date of review has come."""
 
     name: str = "disposition"
-    title: str = "Disposition"
+    title: str = gettext_lazy("Disposition")
     template: str = "plain"
     roles: frozenset[MemberRole] = requests.HANDLERS
     several: tuple[Choice, ...] = ()
 
     def _rows(self, tenant: UUID, now: datetime) -> list[Row]:
         return [
-            Row(each.fact, each.attribute, each.sensitivity, each.subject, (each.basis, f"{each.evidence} said"), each.review_at)
+            Row(each.fact, each.attribute, each.sensitivity, each.subject, (in_words(each.basis), _("%(evidence)s said") % {"evidence": each.evidence}), each.review_at)
             for each in disposition.queue(tenant, now=now, limit=LISTED)
         ]  # fmt: skip
 
@@ -313,10 +321,18 @@ class Disposition:
         again = catalogue(actor.tenant).policy.review_after.after(now)
         covered = holds_on(actor.tenant, {"fact": item})
         reasons = _words(keeping.REASONS)
-        choices = [Choice("keep", "a", "Keep on", reasons, hint=f"It comes before a person again on {again:%Y-%m-%d}.")]
+        choices = [
+            Choice(
+                "keep",
+                "a",
+                _("Keep on"),
+                reasons,
+                hint=_("It comes before a person again on %(again)s.") % {"again": format(again, "%Y-%m-%d")},
+            )
+        ]
         if MemberRole.PRIVACY_OFFICER in roles:
             choices.append(
-                Choice("end", "d", "End", reasons, ends=True, hint="Its value and quotes are removed for good.")
+                Choice("end", "d", _("End"), reasons, ends=True, hint=_("Its value and quotes are removed for good."))
             )
         return Item(
             id=item,
@@ -327,17 +343,17 @@ class Disposition:
             due_at=found.review_at,
             choices=choices,
             facts={
-                "why": ["It is kept without an end, or was kept longer, and the date on which somebody looks has come."],
+                "why": [_("It is kept without an end, or was kept longer, and the date on which somebody looks has come.")],
                 "pairs": [
-                    ("Basis", found.basis),
-                    ("Kept until", "no end" if found.expires_at is None else f"{found.expires_at:%Y-%m-%d}"),
-                    ("First written", f"{found.created_at:%Y-%m-%d}"),
-                    ("Evidence", str(found.evidence)),
-                    ("Confirmed", "by a person" if found.confirmed else "no"),
+                    (_("Basis"), found.basis),
+                    (_("Kept until"), _("no end") if found.expires_at is None else f"{found.expires_at:%Y-%m-%d}"),
+                    (_("First written"), f"{found.created_at:%Y-%m-%d}"),
+                    (_("Evidence"), str(found.evidence)),
+                    (_("Confirmed"), _("by a person") if found.confirmed else _("no")),
                 ],
                 "effects": [
-                    ("If you keep it on", [("ok", f"Agents read it as before. It is looked at again on {again:%Y-%m-%d}.")]),
-                    ("If you end it", [("bad", "Its value and quotes are removed, and derived texts fall. Nobody brings it back.")]),
+                    (_("If you keep it on"), [("ok", _("Agents read it as before. It is looked at again on %(again)s.") % {"again": format(again, '%Y-%m-%d')})]),
+                    (_("If you end it"), [("bad", _("Its value and quotes are removed, and derived texts fall. Nobody brings it back."))]),
                 ],
                 "holds": covered,
                 "page": ("admin:memory_fact_change", item),
@@ -355,10 +371,13 @@ class Disposition:
         if act == "keep":
             again = catalogue(actor.tenant).policy.review_after.after(now)
             disposition.keep(actor, item.id, again, reason=reason, now=now)
-            return f"Kept: {item.title}. It is looked at again on {again:%Y-%m-%d}."
+            return _("Kept: %(title)s. It is looked at again on %(again)s.") % {
+                "title": item.title,
+                "again": format(again, "%Y-%m-%d"),
+            }
         if disposition.end(actor, item.id, reason=reason, now=now):
-            return f"Ended: {item.title}."
-        return "A legal hold keeps it: nothing was removed, and the attempt is recorded."
+            return _("Ended: %(title)s.") % {"title": item.title}
+        return _("A legal hold keeps it: nothing was removed, and the attempt is recorded.")
 
 
 def _clock() -> datetime:

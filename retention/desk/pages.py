@@ -19,6 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
 
 from memory.models import Candidate, Episode, Fact, Subject
 from policies.vocabulary import Sensitivity
@@ -35,6 +36,7 @@ from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refuse
 from tenants.identity import new_id, uuid_or_missing
 from tenants.signing import confirmed_recently, require_recent
 from tenants.standing import Standing
+from tenants.words import gettext_lazy, in_words
 
 _ALL: tuple[Queue, ...] = (FACTS, CONFLICTS, PROCEDURES, REDACTIONS, DISPOSITION, REQUESTS, QUARANTINE)
 #: In the order of the tabs.
@@ -101,56 +103,64 @@ def _page(*methods: str) -> Callable[[View], View]:
 
 #: What is told of a problem; a code that is not named here is told as it is.
 _WORDS = {
-    "claim_lapsed": "Your claim has run out, or a colleague has taken it. Claim it again to go on.",
-    "claimed_by_another": "A colleague is deciding this one.",
-    "changed_since": "It changed since you looked. Look again before you decide.",
-    "already_decided": "It was decided already.",
-    "attribute_retired": "The attribute has no version in force any more: nothing can be confirmed under it.",
-    "consent_withdrawn": "The consent was withdrawn since: it cannot be confirmed.",
-    "attribute_not_defined": "Nobody has put an attribute of that name in force yet. It can be confirmed once somebody has.",
-    "rejected": "The policy gives content of that class no life on this basis: it can only be rejected.",
-    "reveal_first": "It is restricted: reveal it before you decide on it.",
-    "reveal_budget_spent": "Your reveals for today are used up. A privacy officer can decide on it.",
-    "about_yourself": "It is about yourself: somebody else looks at it.",
-    "show_who_you_are": "Show who you are first: it is more than ten minutes since you did.",
-    "not_yours_to_decide": "The policy leaves this to another role.",
-    "needs_second_person": "A class is lowered by two people: confirm it as it is, and ask for that on the fact's page.",
-    "matter_closed": "That matter is closed: nothing can be held for it.",
-    "already_required": "Part of it waits for a redaction already.",
-    "held": "A legal hold covers part of it. It cannot be taken out.",
-    "own_request": "You proposed it yourself: another person decides.",
-    "role_missing": "That is for another role.",
-    "changed_since_shown": "It changed since you looked. Look again before you decide.",
-    "not_found": "There is nothing here by that id.",
-    "malformed": "That is not of the shape that is asked for.",
-    "reason_missing": "A decision needs a reason that goes with it.",
-    "value_missing": "Give the value that is to be confirmed.",
-    "credential": "That is a credential. It is not kept, and nobody may confirm it.",
-    "nothing_to_edit": "There is no value to edit.",
-    "nothing_marked": "Mark the words that are to go first.",
-    "look_first": "Look at what follows first.",
-    "already_redacted": "Nothing of it is left to take out.",
-    "nothing_to_redact": "It holds no content.",
-    "request_refused": "That is not complete: a reason, and a case reference of letters, digits and . _ / -.",
+    "claim_lapsed": gettext_lazy("Your claim has run out, or a colleague has taken it. Claim it again to go on."),
+    "claimed_by_another": gettext_lazy("A colleague is deciding this one."),
+    "changed_since": gettext_lazy("It changed since you looked. Look again before you decide."),
+    "already_decided": gettext_lazy("It was decided already."),
+    "attribute_retired": gettext_lazy(
+        "The attribute has no version in force any more: nothing can be confirmed under it."
+    ),
+    "consent_withdrawn": gettext_lazy("The consent was withdrawn since: it cannot be confirmed."),
+    "attribute_not_defined": gettext_lazy(
+        "Nobody has put an attribute of that name in force yet. It can be confirmed once somebody has."
+    ),
+    "rejected": gettext_lazy("The policy gives content of that class no life on this basis: it can only be rejected."),
+    "reveal_first": gettext_lazy("It is restricted: reveal it before you decide on it."),
+    "reveal_budget_spent": gettext_lazy("Your reveals for today are used up. A privacy officer can decide on it."),
+    "about_yourself": gettext_lazy("It is about yourself: somebody else looks at it."),
+    "show_who_you_are": gettext_lazy("Show who you are first: it is more than ten minutes since you did."),
+    "not_yours_to_decide": gettext_lazy("The policy leaves this to another role."),
+    "needs_second_person": gettext_lazy(
+        "A class is lowered by two people: confirm it as it is, and ask for that on the fact's page."
+    ),
+    "matter_closed": gettext_lazy("That matter is closed: nothing can be held for it."),
+    "already_required": gettext_lazy("Part of it waits for a redaction already."),
+    "held": gettext_lazy("A legal hold covers part of it. It cannot be taken out."),
+    "own_request": gettext_lazy("You proposed it yourself: another person decides."),
+    "role_missing": gettext_lazy("That is for another role."),
+    "changed_since_shown": gettext_lazy("It changed since you looked. Look again before you decide."),
+    "not_found": gettext_lazy("There is nothing here by that id."),
+    "malformed": gettext_lazy("That is not of the shape that is asked for."),
+    "reason_missing": gettext_lazy("A decision needs a reason that goes with it."),
+    "value_missing": gettext_lazy("Give the value that is to be confirmed."),
+    "credential": gettext_lazy("That is a credential. It is not kept, and nobody may confirm it."),
+    "nothing_to_edit": gettext_lazy("There is no value to edit."),
+    "nothing_marked": gettext_lazy("Mark the words that are to go first."),
+    "look_first": gettext_lazy("Look at what follows first."),
+    "already_redacted": gettext_lazy("Nothing of it is left to take out."),
+    "nothing_to_redact": gettext_lazy("It holds no content."),
+    "request_refused": gettext_lazy(
+        "That is not complete: a reason, and a case reference of letters, digits and . _ / -."
+    ),
 }
 _PLACES = {
-    "case": "the case reference",
-    "reason": "the reason",
-    "value": "the value",
-    "matter": "the matter",
-    "level": "the class",
-    "scope": "what is taken out",
-    "marked": "the marked words",
-    "strategy": "what stays in their place",
-    "shown": "what follows",
+    "case": gettext_lazy("the case reference"),
+    "reason": gettext_lazy("the reason"),
+    "value": gettext_lazy("the value"),
+    "matter": gettext_lazy("the matter"),
+    "level": gettext_lazy("the class"),
+    "scope": gettext_lazy("what is taken out"),
+    "marked": gettext_lazy("the marked words"),
+    "strategy": gettext_lazy("what stays in their place"),
+    "shown": gettext_lazy("what follows"),
 }
 
 
 def _told(problem: Problem) -> dict[str, Any]:
     words = _WORDS.get(problem.code)
     if words is None:
-        words = f"Nothing was changed: {problem.code.replace('_', ' ')}."
-    wrong = [f"{_PLACES.get(each.path, each.path)}: {each.code.replace('_', ' ')}" for each in problem.errors]
+        words = _("Nothing was changed: %(code)s.") % {"code": in_words(problem.code.replace("_", " "))}
+    wrong = [f"{_PLACES.get(each.path, each.path)}: {in_words(each.code.replace('_', ' '))}" for each in problem.errors]
     return {"code": problem.code, "problem": words, "errors": wrong}
 
 
@@ -177,7 +187,7 @@ def desk(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
             "progress": claims.progress(at.actor, now=at.now),
             "single_keys": claims.single_keys(at.actor),
             "tenant": at.standing.slug,
-            "roles": ", ".join(role.value.replace("_", " ") for role in at.roles),
+            "roles": ", ".join(in_words(role.value.replace("_", " ")) for role in at.roles),
             "wanted": _id_or_none(request.GET.get("item")),
             "reveal_reasons": reveals.REASONS,
             "several": [_offer(choice) for choice in found.several],
@@ -189,7 +199,8 @@ def _tabs(at: _At, current: Queue) -> list[dict[str, Any]]:
     tabs = []
     for queue in at.queues:
         backlog = queue.backlog(at.tenant, now=at.now)
-        late = f"{backlog.overdue:,}{'+' if backlog.overdue >= COUNTED else ''} overdue" if backlog.overdue else ""
+        overdue = f"{backlog.overdue:,}{'+' if backlog.overdue >= COUNTED else ''}"
+        late = _("%(overdue)s overdue") % {"overdue": overdue} if backlog.overdue else ""
         count = f"{backlog.count:,}{'+' if backlog.count >= COUNTED else ''}"
         tabs.append({"queue": queue, "count": count, "late": late, "current": queue is current})
     return tabs
@@ -206,9 +217,9 @@ def _line(at: _At, row: Row) -> dict[str, Any]:
     due, look = due_in(row.due_at, at.now)
     said = list(row.words)
     if row.claimed is not None:
-        said.append("claimed by you" if row.claimed == at.actor.id else "claimed by a colleague")
+        said.append(_("claimed by you") if row.claimed == at.actor.id else _("claimed by a colleague"))
     if row.deferred_until is not None:
-        said.append("more was asked for")
+        said.append(_("more was asked for"))
     return {"row": row, "due": due, "look": look, "said": said, "mine": row.claimed == at.actor.id}
 
 
@@ -384,7 +395,7 @@ def decide(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
         raise Refused("reason_missing")
     if act == "ask_more":
         claims.defer(at.actor, held.id, reason=reason, now=at.now)
-        told = f"More was asked for: {waiting.title}. It comes back in a day."
+        told = _("More was asked for: %(title)s. It comes back in a day.") % {"title": waiting.title}
         append([Event(actor=at.actor, action=Action.MORE_ASKED, target_kind="claim", target_id=held.id, reason=reason)])
         return JsonResponse({"told": told, "item": str(wanted)})
     if waiting.reveal and held.revealed_until is None and act not in ("reject", "redact", "hold"):
@@ -488,13 +499,13 @@ def several(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
 
 
 _OUTCOMES = {
-    bulk.WILL_CHANGE: "will change",
-    bulk.CHANGED: "done",
-    bulk.HELD: "blocked by a hold",
-    bulk.ANOTHER: "needs another role",
-    bulk.CLAIMED: "claimed by a colleague",
-    bulk.OUT_OF_DATE: "out of date",
-    bulk.REFUSED: "refused",
+    bulk.WILL_CHANGE: gettext_lazy("will change"),
+    bulk.CHANGED: gettext_lazy("done"),
+    bulk.HELD: gettext_lazy("blocked by a hold"),
+    bulk.ANOTHER: gettext_lazy("needs another role"),
+    bulk.CLAIMED: gettext_lazy("claimed by a colleague"),
+    bulk.OUT_OF_DATE: gettext_lazy("out of date"),
+    bulk.REFUSED: gettext_lazy("refused"),
 }
 
 

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from memory import sight
 from memory.legible import pieces, veiled
 from memory.models import Episode
@@ -19,7 +21,7 @@ from retention.desk import redacting
 from retention.desk.claims import digest_of
 from retention.desk.queues import COUNTED, PAGE, REACH, Backlog, Choice, Item, Place, Row, holds_on
 from tenants.actors import Actor, MemberRole
-from tenants.words import gettext_lazy
+from tenants.words import gettext_lazy, in_words
 
 #: How soon somebody looks.
 WITHIN = timedelta(hours=24)
@@ -57,14 +59,19 @@ FROM memory_episode e WHERE e.tenant_id = %s AND e.id = %s
 """
 
 _KEEP = Choice(
-    *("keep_apart", "a", "Keep apart"),
-    {"instructs": "it instructs the agent", "harmless": "harmless, and not needed", "unclear": "unclear", "other": "other"},
+    *("keep_apart", "a", gettext_lazy("Keep apart")),
+    {"instructs": gettext_lazy("it instructs the agent"), "harmless": gettext_lazy("harmless, and not needed"), "unclear": "unclear", "other": "other"},
     bulk=True,
-    hint="Agents are not given it as context, now or later. What was drawn from it waits for a person as it did.",
+    hint=gettext_lazy("Agents are not given it as context, now or later. What was drawn from it waits for a person as it did."),
 )  # fmt: skip
 _REDACT = redacting.choice(
-    {"not_to_be_kept": "not to be kept", "credential": "a credential", "third_party": "about somebody else", "other": "other"},
+    {"not_to_be_kept": gettext_lazy("not to be kept"), "credential": gettext_lazy("a credential"), "third_party": gettext_lazy("about somebody else"), "other": "other"},
 )  # fmt: skip
+
+
+def _called(kind: str, role: str | None) -> str:
+    words: str = in_words(kind.replace("_", " "))
+    return _("%(kind)s by %(role)s") % {"kind": words, "role": in_words(role)} if role else words
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Quarantine:
     """The queue of episodes that were quarantined and that nobody has looked at."""
 
     name: str = "quarantine"
-    title: str = "Quarantine"
+    title: str = gettext_lazy("Quarantine")
     template: str = "plain"
     roles: frozenset[MemberRole] = frozenset({MemberRole.REVIEWER, MemberRole.PRIVACY_OFFICER})
     several: tuple[Choice, ...] = (_KEEP,)
@@ -87,7 +94,7 @@ class Quarantine:
         """Return the next rows, oldest first."""
         asked = {"tenant": tenant, **_from(after), "limit": PAGE + 1}
         return [
-            Row(id, f"{kind}{f' by {role}' if role else ''}".replace("_", " "), Sensitivity(level).label, subject,
+            Row(id, _called(kind, role), Sensitivity(level).label, subject,
                 _said(detected), at + WITHIN, claimed, deferred)
             for id, at, kind, role, level, subject, detected, claimed, deferred in fetch(
                 _PAGE.format(after="" if after is None else _AFTER), asked)
@@ -111,34 +118,34 @@ class Quarantine:
         return Item(
             id=item,
             digest=digest_of(["episode", item, episode.sensitivity, facts, proposals, covered]),
-            title=f"{episode.kind.replace('_', ' ')}{f' by {episode.role}' if episode.role else ''}",
+            title=_called(episode.kind, episode.role),
             level=level,
             subject=episode.subject_id,
             due_at=episode.recorded_at + WITHIN,
             choices=(_KEEP, _REDACT),
             reveal=level > Sensitivity.PERSONAL,
             facts={
-                "text_title": "What it says",
+                "text_title": _("What it says"),
                 "has_text": True,
                 redacting.OFFERED: redacting.Offered(redaction.Pick(kind=redaction.Kind.EPISODE, target=item), [item]),
                 "strategies": redacting.STRATEGIES,
                 "record_words": gettext_lazy("All of the message"),
-                "why": ["It speaks to the agent: an instruction, a persona, or something that is meant not to be seen."],
+                "why": [_("It speaks to the agent: an instruction, a persona, or something that is meant not to be seen.")],
                 "pairs": [
-                    ("Detection", ", ".join(code.replace("_", " ") for code in episode.detected) or "nothing named"),
-                    ("Turn", f"{episode.turn_id} of session {episode.session_id}"),
-                    ("Tool call", episode.tool_call_id or "none"),
-                    ("Occurred", f"{episode.occurred_at:%Y-%m-%d %H:%M} UTC"),
-                    ("Basis", episode.basis),
+                    (_("Detection"), ", ".join(in_words(code.replace("_", " ")) for code in episode.detected) or _("nothing named")),
+                    (_("Turn"), _("%(turn_id)s of session %(session_id)s") % {"turn_id": episode.turn_id, "session_id": episode.session_id}),
+                    (_("Tool call"), episode.tool_call_id or _("none")),
+                    (_("Occurred"), f"{episode.occurred_at:%Y-%m-%d %H:%M} UTC"),
+                    (_("Basis"), episode.basis),
                 ],
                 "effects": [
-                    ("If you keep it apart", [
-                        ("ok", "Agents are not given it as context. It stays readable by its id, and says that it is quarantined."),
-                        ("", f"{facts} pieces of evidence and {proposals} proposals were drawn from it; they stay as they are."),
+                    (_("If you keep it apart"), [
+                        ("ok", _("Agents are not given it as context. It stays readable by its id, and says that it is quarantined.")),
+                        ("", _("%(facts)s pieces of evidence and %(proposals)s proposals were drawn from it; they stay as they are.") % {"facts": facts, "proposals": proposals}),
                     ]),
-                    ("If you redact it", [
-                        ("bad", "It is hidden from agents at once, with the quotes that are taken from it, until a privacy officer"
-                                " decides."),
+                    (_("If you redact it"), [
+                        ("bad", _("It is hidden from agents at once, with the quotes that are taken from it, until a privacy officer"
+                                " decides.")),
                     ]),
                 ],
                 "holds": covered,
@@ -159,8 +166,8 @@ class Quarantine:
         """Leave it apart, which its claim remembers, or propose to redact it."""
         if act == "redact":
             redacting.propose(actor, item, reason, given, now=now)
-            return "Hidden, and proposed for redaction."
-        return "It stays apart."
+            return _("Hidden, and proposed for redaction.")
+        return _("It stays apart.")
 
 
 def _from(after: Place | None) -> dict[str, Any]:
@@ -168,7 +175,7 @@ def _from(after: Place | None) -> dict[str, Any]:
 
 
 def _said(detected: Sequence[str]) -> list[str]:
-    return [code.replace("_", " ") for code in detected[:2]] or ["speaks to the agent"]
+    return [in_words(code.replace("_", " ")) for code in detected[:2]] or [_("speaks to the agent")]
 
 
 QUARANTINE = Quarantine()

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from policies.vocabulary import Sensitivity
 from retention import holds
 from retention.models import Hold
@@ -158,7 +160,9 @@ def due_in(due_at: datetime, now: datetime) -> tuple[str, str]:
     left = due_at - now
     look = "late" if left <= timedelta() else "soon" if left <= SOON else "ok"
     words = _span(abs(left))
-    return (f"overdue {words}" if look == "late" else f"due in {words}"), look
+    return (
+        _("overdue %(words)s") % {"words": words} if look == "late" else _("due in %(words)s") % {"words": words}
+    ), look
 
 
 def _span(length: timedelta) -> str:
@@ -166,8 +170,8 @@ def _span(length: timedelta) -> str:
     if minutes < 60:
         return f"{max(minutes, 1)} min"
     if minutes < 36 * 60:
-        return f"{minutes // 60} h"
-    return f"{minutes // (24 * 60)} d"
+        return _("%(hours)s h") % {"hours": minutes // 60}
+    return _("%(days)s d") % {"days": minutes // (24 * 60)}
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class Offered:
 def choice(reasons: Mapping[str, str], *, bulk: bool = False) -> Choice:
     """Return the act of proposing a redaction, for the reasons that go with the queue."""
     return Choice(
-        *("redact", "r", "Redact", reasons),
+        *("redact", "r", gettext_lazy("Redact"), reasons),
         form="scope",
         ends=True,
         bulk=bulk,

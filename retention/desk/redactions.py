@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from memory.rows import fetch
 from policies.vocabulary import Sensitivity
 from retention import redaction
@@ -13,6 +15,7 @@ from retention.desk.claims import digest_of
 from retention.desk.queues import COUNTED, PAGE, REACH, Backlog, Choice, Item, Place, Row
 from retention.models import RedactionRequest
 from tenants.actors import Actor, MemberRole
+from tenants.words import gettext_lazy, in_words
 
 #: How soon somebody decides: what waits is hidden meanwhile, and may be needed.
 WITHIN = timedelta(hours=72)
@@ -37,15 +40,17 @@ SELECT r.id {_THOSE}{{after}} AND r.requested_by <> nullif(current_setting('muni
 """
 
 _APPLY = Choice(
-    *("apply", "a", "Take it out"),
+    *("apply", "a", gettext_lazy("Take it out")),
     {each: each.replace("_", " ") for each in redaction.APPLY_REASONS},
     ends=True,
-    hint="For good: rows, quotes, indexes and derived texts. Nobody brings it back. A certificate says what was done.",
+    hint=gettext_lazy(
+        "For good: rows, quotes, indexes and derived texts. Nobody brings it back. A certificate says what was done."
+    ),
 )
 _REFUSE = Choice(
-    *("refuse", "d", "Give it back"),
+    *("refuse", "d", gettext_lazy("Give it back")),
     {each: each.replace("_", " ") for each in redaction.REFUSE_REASONS},
-    hint="What was hidden is read again as before.",
+    hint=gettext_lazy("What was hidden is read again as before."),
 )
 
 
@@ -54,7 +59,7 @@ class Redactions:
     """The queue of redactions that a privacy officer decides on."""
 
     name: str = "redactions"
-    title: str = "Redactions"
+    title: str = gettext_lazy("Redactions")
     template: str = "plain"
     roles: frozenset[MemberRole] = frozenset({MemberRole.PRIVACY_OFFICER})
     several: tuple[Choice, ...] = ()
@@ -68,7 +73,15 @@ class Redactions:
         """Return the next rows, oldest first."""
         asked = {"tenant": tenant, "limit": PAGE + 1, **({} if after is None else {"id": after[1]})}
         return [
-            Row(id, reason.replace("_", " "), "", None, (f"{picked} picked", f"asked by {kind}"), at + WITHIN, claimed)
+            Row(
+                id,
+                in_words(reason.replace("_", " ")),
+                "",
+                None,
+                (_("%(picked)s picked") % {"picked": picked}, _("asked by %(kind)s") % {"kind": in_words(kind)}),
+                at + WITHIN,
+                claimed,
+            )
             for id, at, reason, kind, claimed, picked in fetch(
                 _PAGE.format(after="" if after is None else _AFTER), asked
             )
@@ -85,19 +98,38 @@ class Redactions:
         if found is None:
             return None
         foreseen = redaction.examine(actor, item)
-        barred = "You proposed it yourself: another privacy officer decides." if found.requested_by == actor.id else ""
+        barred = (
+            _("You proposed it yourself: another privacy officer decides.") if found.requested_by == actor.id else ""
+        )
         held = sorted({str(each)[-8:] for ids in foreseen.held.values() for each in ids})
-        changed = [("bad", f"{number} {name.replace('_', ' ')}") for name, number in foreseen.counts.items()]
+        changed = [("bad", f"{number} {in_words(name.replace('_', ' '))}") for name, number in foreseen.counts.items()]
         if foreseen.unsupported:
-            changed.append(("warn", f"{len(foreseen.unsupported)} facts lose their last quote and go to a person."))
+            changed.append(
+                (
+                    "warn",
+                    _("%(number)s facts lose their last quote and go to a person.")
+                    % {"number": len(foreseen.unsupported)},
+                )
+            )
         if foreseen.elsewhere:
-            changed.append(("warn", f"{len(foreseen.elsewhere)} other records of the subject say the same, and stay."))
+            changed.append(
+                (
+                    "warn",
+                    _("%(number)s other records of the subject say the same, and stay.")
+                    % {"number": len(foreseen.elsewhere)},
+                )
+            )
         if held:
-            changed.append(("bad", f"Held by {', '.join(held)}: while that holds nothing can be taken out."))
+            changed.append(
+                (
+                    "bad",
+                    _("Held by %(listed)s: while that holds nothing can be taken out.") % {"listed": ", ".join(held)},
+                )
+            )
         return Item(
             id=item,
             digest=digest_of(["redaction", item, foreseen.digest]),
-            title=f"Redaction: {found.reason.replace('_', ' ')}",
+            title=_("Redaction: %(reason)s") % {"reason": in_words(found.reason.replace("_", " "))},
             level=Sensitivity.PUBLIC,
             subject=foreseen.subjects[0] if foreseen.subjects else None,
             due_at=found.requested_at + WITHIN,
@@ -105,19 +137,19 @@ class Redactions:
             barred=barred,
             classed=False,
             facts={
-                "why": ["Somebody asks to take this out. It has been hidden from agents since it was asked."],
+                "why": [_("Somebody asks to take this out. It has been hidden from agents since it was asked.")],
                 "records": [
                     (each.kind.value, str(each.target), each.strategy.value,
-                     ", ".join(each.fields) or (f"{len(each.spans)} spans" if each.spans else "all of it"))
+                     ", ".join(each.fields) or (_("%(number)s spans") % {"number": len(each.spans)} if each.spans else _("all of it")))
                     for each in foreseen.picks
                 ],
                 "pairs": [
-                    ("Asked by", found.requester_kind),
-                    ("Asked", f"{found.requested_at:%Y-%m-%d %H:%M} UTC"),
-                    ("Reason", found.reason.replace("_", " ")),
+                    (_("Asked by"), found.requester_kind),
+                    (_("Asked"), f"{found.requested_at:%Y-%m-%d %H:%M} UTC"),
+                    (_("Reason"), found.reason.replace("_", " ")),
                 ],
-                "effects": [("If you take it out", changed or [("", "Nothing is left to change.")]),
-                            ("If you give it back", [("", "Agents read it again as before.")])],
+                "effects": [(_("If you take it out"), changed or [("", _("Nothing is left to change."))]),
+                            (_("If you give it back"), [("", _("Agents read it again as before."))])],
                 "preview": foreseen.digest,
             },
         )  # fmt: skip
@@ -134,13 +166,13 @@ class Redactions:
             outcome = redaction.apply(actor, item.id, shown=item.facts["preview"], reason=reason, now=now)
             return _applied(outcome)
         redaction.refuse(actor, item.id, reason=reason, now=now)
-        return "Given back: agents read it again."
+        return _("Given back: agents read it again.")
 
 
 def _applied(outcome: redaction.Outcome) -> str:
     if outcome.applied:
-        return "Taken out for good."
-    return "A legal hold stands in the way: nothing was taken out, and the attempt is recorded."
+        return _("Taken out for good.")
+    return _("A legal hold stands in the way: nothing was taken out, and the attempt is recorded.")
 
 
 REDACTIONS = Redactions()

@@ -18,16 +18,17 @@ from tenants.actors import Actor, ActorKind
 from tenants.audit import Action, Event, append
 from tenants.errors import FieldError, Forbidden, Refused
 from tenants.identity import new_id
+from tenants.words import gettext_lazy
 
 #: How long what was revealed may be seen.
 LASTS = timedelta(seconds=60)
 #: Why something is revealed. Codes, since words would be content.
 REASONS = {
-    "decision_needs_it": "the decision needs it",
-    "subject_asked": "the subject asked",
-    "complaint": "a complaint",
-    "authority_asked": "an authority asked",
-    "incident": "an incident",
+    "decision_needs_it": gettext_lazy("the decision needs it"),
+    "subject_asked": gettext_lazy("the subject asked"),
+    "complaint": gettext_lazy("a complaint"),
+    "authority_asked": gettext_lazy("an authority asked"),
+    "incident": gettext_lazy("an incident"),
     "other": "other",
 }
 _CASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,39}", re.ASCII)

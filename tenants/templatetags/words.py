@@ -2,7 +2,7 @@
 
 from django import template
 
-from tenants.words import said
+from tenants.words import in_words
 
 register = template.Library()
-register.filter("said", said)
+register.filter("said", in_words)
