@@ -111,7 +111,7 @@ def kept_until(row: Any) -> str:
 @admin.display(description=gettext_lazy("writer"))
 def writer(row: Any) -> str:
     """Return who wrote a row, by kind and short id."""
-    return f"{row.writer_kind} {str(row.writer_id)[-8:]}"
+    return f"{in_words(row.writer_kind)} {str(row.writer_id)[-8:]}"
 
 
 def holding(row: Any) -> list[tuple[UUID, str]]:
@@ -730,7 +730,7 @@ class ReceiptAdmin(MetadataAdmin):
 
     @admin.display(description=gettext_lazy("actor"))
     def actor(self, receipt: Receipt) -> str:
-        return f"{receipt.actor_kind} {str(receipt.actor_id)[-8:]}"
+        return f"{in_words(receipt.actor_kind)} {str(receipt.actor_id)[-8:]}"
 
     @admin.display(description=gettext_lazy("facts"))
     def returned(self, receipt: Receipt) -> int:
@@ -1019,7 +1019,7 @@ class ProcedureVersionAdmin(HistoryAdmin, PageAdmin):
 
     @admin.display(description=gettext_lazy("proposed by"))
     def proposer(self, version: ProcedureVersion) -> str:
-        return f"{version.proposed_by_kind} {str(version.proposed_by)[-8:]}"
+        return f"{in_words(version.proposed_by_kind)} {str(version.proposed_by)[-8:]}"
 
     def show_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show in clear what a version says and what it would change, once the chain says so."""

@@ -691,7 +691,7 @@ class DecisionRequestAdmin(HistoryAdmin, PageAdmin):
 
     @admin.display(description=gettext_lazy("asked by"))
     def asked_by(self, asked: DecisionRequest) -> str:
-        return str(asked.requester_name)  # type: ignore[attr-defined]
+        return asked.requester_name or "–"  # type: ignore[attr-defined, no-any-return]
 
     @admin.display(description=gettext_lazy("because"))
     def because(self, asked: DecisionRequest) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import date
 from math import ceil, floor, log10
 
+from django.utils.formats import date_format
+
 WIDTH, HEIGHT = 560.0, 150.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 8.0, 10.0, 24.0
 #: Days between two dates on the axis.
@@ -80,7 +82,7 @@ def bars(days: Sequence[date], series: Sequence[tuple[str, Sequence[int]]]) -> C
         found,
         [Mark(round(TOP + inner_height * (1 - share), 1), _short(top * share)) for share in (0, 0.5, 1)],
         [
-            Mark(round(LEFT + at * step + step / 2, 1), f"{day:%d %b}")
+            Mark(round(LEFT + at * step + step / 2, 1), date_format(day, "d M"))
             for at, day in enumerate(days)
             if (len(days) - 1 - at) % _EVERY == 0
         ],

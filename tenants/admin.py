@@ -49,7 +49,8 @@ CODED = frozenset(
     [
         *("state", "kind", "reason", "basis", "cause", "role", "source", "verdict", "key", "identity", "ground"),
         *("actor_kind", "target_kind", "record_kind", "redaction_state", "test_kind", "test_result", "cardinality"),
-        *("retired_because", "retraction_reason", "lift_reason", "proposed_by_kind", "act", "failure", "processing"),
+        *("retired_because", "retraction_reason", "lift_reason", "proposed_by_kind", "act", "scope"),
+        *("step", "extraction", "reasons", "detected"),
     ]
 )
 
@@ -59,8 +60,9 @@ def coded(field: str) -> "Shown":
 
     @admin.display(description=head(field), ordering=field, empty_value="–")
     def shown(row: Any) -> str:
-        found: str = in_words(getattr(row, field))
-        return found
+        found = getattr(row, field)
+        words: str = ", ".join(map(in_words, found)) if isinstance(found, list) else in_words(found)
+        return words
 
     shown.__name__ = field
     return shown
@@ -189,10 +191,15 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
 Shown = Callable[[Any], str]
 
 
+def _headed(label: str, field: str) -> str:
+    # A label that is marked where it stands is not text yet.
+    return label if label and not isinstance(label, str) else head(label or field)
+
+
 def link_to(model: str, field: str, label: str = "") -> Shown:
     """Return a column that leads to the row whose id stands in `field`; `model` as in `memory_fact`."""
 
-    @admin.display(description=label or head(field.removesuffix("_id")), empty_value="–")
+    @admin.display(description=_headed(label, field.removesuffix("_id")), empty_value="–")
     def shown(row: Any) -> str:
         found: UUID | None = getattr(row, field)
         if found is None:
@@ -207,7 +214,7 @@ def link_to(model: str, field: str, label: str = "") -> Shown:
 def instant(field: str, label: str = "") -> Shown:
     """Return a column that shows an instant to the second, in UTC."""
 
-    @admin.display(description=label or head(field), empty_value="–")
+    @admin.display(description=_headed(label, field), empty_value="–")
     def shown(row: Any) -> str:
         found: datetime | None = getattr(row, field)
         if found is None:
@@ -223,7 +230,7 @@ def instant(field: str, label: str = "") -> Shown:
 def yes(field: str, label: str = "") -> Shown:
     """Return a column that says `yes` where `field` is true, and nothing where it is not."""
 
-    @admin.display(description=label or head(field), empty_value="–")
+    @admin.display(description=_headed(label, field), empty_value="–")
     def shown(row: Any) -> str:
         return _("yes") if getattr(row, field) else ""
 
@@ -249,7 +256,7 @@ def one_of(field: str, words: Mapping[Any, str], title: str = "") -> type[admin.
                 raise IncorrectLookupParameters
             return queryset.filter(**{field: known[asked][0]})
 
-    OneOf.title = title or head(field)  # type: ignore[assignment]
+    OneOf.title = _headed(title, field)  # type: ignore[assignment]
     return OneOf
 
 
@@ -369,8 +376,11 @@ class TenantAdmin(HistoryAdmin):
 class AgentAdmin(HistoryAdmin):
     seen_by = _KEEPERS
     list_display = ("name", "clearance_word", "trust", "state", instant("created_at"))
-    list_filter = ("state", "clearance")
-    lookups = frozenset({"state", "state__exact", "clearance", "clearance__exact"})
+    list_filter = (
+        one_of("state", words("active", "suspended", "ended")),
+        one_of("clearance", dict(enumerate(CLEARANCES))),
+    )
+    lookups = frozenset({"state", "clearance"})
     ordering = ("name",)
     fields: Sequence[Any] = ("id", "name", "clearance_word", "trust", "purposes", "state", instant("created_at"))
 
@@ -415,8 +425,8 @@ class AgentKeyAdmin(ReadOnlyAdmin):
 class MembershipAdmin(HistoryAdmin):
     seen_by = _KEEPERS
     list_display = ("username", "role", instant("created_at"))
-    list_filter = ("role",)
-    lookups = frozenset({"role", "role__exact"})
+    list_filter = (one_of("role", words(*MemberRole)),)
+    lookups = frozenset({"role"})
     ordering = ("-id",)
     fields: Sequence[Any] = ("id", "username", "role", instant("created_at"))
     list_select_related = ("user",)

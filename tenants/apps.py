@@ -1,9 +1,13 @@
 from allauth.account.apps import AccountConfig
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy
 
 
 class TenantsConfig(AppConfig):
     name = "tenants"
+    verbose_name = gettext_lazy("Organisation")
+    # Of the two of this file: that of allauth's accounts is named in the settings.
+    default = True
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

@@ -78,7 +78,7 @@ def told(certificate: Certificate) -> str:
     """Return what a certificate says, line by line."""
     body = certificate.document.get("body", {})
     return format_html_join(
-        "", "<div>{}: {}</div>", ((name.replace("_", " "), _plain(body[name])) for name in sorted(body))
+        "", '<div lang="en">{}: {}</div>', ((name.replace("_", " "), _plain(body[name])) for name in sorted(body))
     )
 
 

@@ -28,7 +28,7 @@ from tenants.errors import Forbidden, Missing, Problem
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, borrowed
 from tenants.models import Agent, User
-from tenants.words import gettext_lazy
+from tenants.words import gettext_lazy, in_words
 
 #: Refusals of the doors, as this reader meets them.
 _TOLD = {
@@ -435,7 +435,7 @@ class RefusedEndingAdmin(MetadataAdmin):
             return _("procedure %(record_id)s") % {"record_id": str(refused.record_id)[-8:]}
         where = reverse(f"admin:memory_{refused.record_kind}_change", args=[refused.record_id])
         return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{} {}</a>', where,
-                           refused.record_kind, str(refused.record_id)[-8:])  # fmt: skip
+                           in_words(refused.record_kind), str(refused.record_id)[-8:])  # fmt: skip
 
 
 def holding(tenant: UUID, kind: str, record: UUID) -> list[tuple[UUID, str]]:

@@ -62,7 +62,7 @@ class RedactionAdmin(PageAdmin):
 
     @admin.display(description=gettext_lazy("proposed by"))
     def requester(self, proposal: RedactionRequest) -> str:
-        return f"{proposal.requester_kind} {str(proposal.requested_by)[-8:]}"
+        return f"{in_words(proposal.requester_kind)} {str(proposal.requested_by)[-8:]}"
 
     def get_urls(self) -> list[Any]:
         def acting(name: str, view: Any) -> Any:

@@ -20,7 +20,7 @@ from tenants.errors import Missing, Problem
 from tenants.identity import uuid_or_missing
 from tenants.isolation import Role, borrowed
 from tenants.models import User
-from tenants.words import gettext_lazy
+from tenants.words import gettext_lazy, in_words
 
 _TOLD = {
     "restricted_already": gettext_lazy("Its processing is restricted already."),
@@ -44,7 +44,7 @@ class RestrictionAdmin(PageAdmin):
 
     @admin.display(description=gettext_lazy("what"))
     def what(self, row: Restriction) -> str:
-        return f"{row.target_kind} {str(row.target_id)[-8:]}"
+        return f"{in_words(row.target_kind)} {str(row.target_id)[-8:]}"
 
     def get_urls(self) -> list[Any]:
         site, name = self.admin_site, "retention_restriction"

@@ -180,7 +180,7 @@ def test_the_history_of_a_row_is_shown(tenant: Any) -> None:
 
 def test_a_filter_that_no_text_can_match_is_refused(tenant: Any) -> None:
     client = tenant.person(MemberRole.AUDITOR).signed_in()
-    for query in ("state=%00", "state__exact=a%00", "q=%00", "%00=1"):
+    for query in ("state=%00", "state=a%00", "q=%00", "%00=1"):
         assert client.get(f"/admin/tenants/agent/?{query}").status_code in (302, 400)
 
 
@@ -290,7 +290,7 @@ def test_a_list_without_rows_offers_nothing_that_cannot_be_done(tenant: Any) -> 
     text = client.get("/admin/tenants/agentkey/").content.decode()
     assert "There is nothing here." in text
     assert "Create a new item" not in text
-    filtered = client.get("/admin/tenants/agent/?state__exact=ended").content.decode()
+    filtered = client.get("/admin/tenants/agent/?state=ended").content.decode()
     assert "Nothing fits these filters." in filtered
 
 
