@@ -102,6 +102,9 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
         ]
         if items:
             found.append({"title": _(title), "separator": True, "items": items})
+    # Here too, and not in the menu of the person alone, which opens by the mouse.
+    language = {"title": _("Language"), "icon": "translate", "link": reverse("choose_language")}
+    found.append({"separator": True, "items": [language]})
     return found
 
 

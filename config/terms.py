@@ -94,6 +94,7 @@ CODES = (
     pgettext_lazy("code", "employee"),
     pgettext_lazy("code", "end"),
     pgettext_lazy("code", "ended"),
+    pgettext_lazy("code", "entity"),
     pgettext_lazy("code", "entries"),
     pgettext_lazy("code", "entry"),
     pgettext_lazy("code", "episode"),

@@ -15,7 +15,7 @@ from django.utils.translation import trans_real
 from tenants.actors import MemberRole, Scope
 from tests.memory.test_admin import MODELS, fill, first_row, seen
 from tests.organisation import Api
-from tests.paths.ledger import publish
+from tests.paths.ledger import CANARY, publish
 
 # programs -------------------------------------------------------------------------------------------------------------
 
@@ -222,3 +222,20 @@ def names_of(client: Client, tenant: Any, person: Any, ledger: Any) -> set[str]:
         *defined,
         *Scope,
     }
+
+
+def test_no_item_of_the_desk_says_a_word_that_a_translator_never_saw(tenant: Any, bracketed: None) -> None:
+    ledger = fill(tenant)
+    person = tenant.person(*MemberRole)
+    client = person.signed_in()
+    client.cookies["django_language"] = "eo"
+    data = {*names_of(client, tenant, person, ledger), CANARY, "message", "user"}
+    left: dict[str, str] = {}
+    for queue in ("facts", "procedures", "redactions", "requests"):
+        taken = client.post(f"/admin/desk/{queue}/claim/").json()
+        assert taken["claimed"], queue
+        for pane in ("pane", "consequences", "acts"):
+            left |= dict.fromkeys(unmarked(taken[pane], data), f"{queue} {pane}")
+        refused = client.post(f"/admin/desk/{queue}/{taken['item']}/decide/", {"digest": taken["digest"]})
+        left |= dict.fromkeys(unmarked(refused.json()["problem"], data), queue)
+    assert not left, "\n".join(f"{path}: {words}" for words, path in left.items())

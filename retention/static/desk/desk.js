@@ -114,7 +114,7 @@
 
   function veil() {
     // At once, whatever the server says next.
-    for (const each of document.querySelectorAll(".clear")) each.replaceWith(Object.assign(document.createElement("span"), { className: "masked", textContent: "MASKED" }));
+    for (const each of document.querySelectorAll(".clear")) each.replaceWith(Object.assign(document.createElement("span"), { className: "masked", textContent: words.masked }));
   }
 
   async function claim(id, again = false) {
@@ -135,8 +135,8 @@
     ahead(line(found.item));
   }
 
-  function mark(id) { const said = line(id)?.querySelector(".said"); if (said && !said.textContent.includes("claimed by you")) said.append(" · claimed by you"); }
-  function unmark(id) { const said = line(id)?.querySelector(".said"); if (said) said.textContent = said.textContent.replace(" · claimed by you", ""); }
+  function mark(id) { const said = line(id)?.querySelector(".said"); if (said && !said.textContent.includes(words.mine)) said.append(` · ${words.mine}`); }
+  function unmark(id) { const said = line(id)?.querySelector(".said"); if (said) said.textContent = said.textContent.replace(` · ${words.mine}`, ""); }
 
   async function release() {
     if (!open?.claimed) return;
