@@ -173,6 +173,13 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
         page: HttpResponse = super().history_view(request, known_id(object_id), extra_context)
         return page
 
+    def get_history_queryset(
+        self, request: HttpRequest, history_manager: Any, pk_name: str, object_id: Any
+    ) -> QuerySet[Model]:
+        # The library's own also joins every row that a version refers to, and some of these staff may not read.
+        found: QuerySet[Model] = history_manager.filter(**{pk_name: object_id}).select_related("history_user")
+        return found
+
     def history_form_view(
         self, request: HttpRequest, object_id: str, version_id: str, extra_context: Any = None
     ) -> HttpResponse:

@@ -122,6 +122,10 @@ def furnish(slug: str = "acme") -> Furnished:
     for _ in range(3):
         ledger.get("/facts/", subject="mira.sousa")
     Ledger(feed).get("/profile/", subject="mira.sousa")
+    tested = {"reference": "run-17", "result": "passed", "cases": 12, "passed": 12}
+    steps = {"body": "Ask for the booking number first.", "test": tested}
+    proposed = Ledger(feed).post("/procedures/refunds/versions/", steps)
+    assert proposed.status_code in (201, 202), proposed.content
     two = Two(organisation)
     two.asked("location", schema={"type": "string", "maxLength": 60}, description="Where they live.")
     two.hand_on()
@@ -144,6 +148,8 @@ def _endings(organisation: Organisation, feed: Ledger) -> None:
     reviewer = organisation.person(MemberRole.REVIEWER).actor
     for name in ("desk-8", "desk-9", "desk-10", "desk-11"):
         feed.said(name, "location", "Braga")
+    # Who read of somebody is told of their erasure.
+    feed.get("/facts/", subject="desk-10")
     with tenant_transaction(Role.WRITER, tenant=tenant, clearance=3):
         facts = dict(rows.fetch("SELECT f.subject_id, f.id FROM memory_fact f WHERE f.tenant_id = %s", [tenant]))
         about = {

@@ -67,6 +67,8 @@ class Desk:
 
     def in_dark(self, dark: bool = True) -> None:
         theme = "dark" if dark else "light"
+        # After a click that leads to another page its scripts may still be on their way.
+        self.page.wait_for_function("window.Alpine !== undefined")
         self.page.evaluate(f"Alpine.$data(document.documentElement).adminTheme = '{theme}'")
         self.page.wait_for_selector(f"html.{theme}")
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from memory.models import ProcedureVersion
 from policies.models import Decision, DecisionRequest
 from tenants.actors import MemberRole
 from tests.memory.procedure_doors import TEST, Procedures
@@ -236,3 +237,18 @@ def test_a_page_takes_a_fixed_number_of_statements_however_many_versions_there_a
     for number in range(2, 12):
         version = procedures.promoted(str(number))
     assert sent(version) <= first + 2
+
+
+def test_the_history_of_a_version_and_each_of_its_states_is_shown_without_its_text(procedures: Procedures) -> None:
+    procedures.promoted(f"{CANARY} one.")
+    with procedures.acting(procedures.other):
+        version = ProcedureVersion.objects.get(tenant_id=procedures.id).id
+    client = procedures.approver.signed_in()
+    page = client.get(path(version, "history"))
+    assert page.status_code == 200
+    past = re.findall(rf"/admin/memory/procedureversion/{version}/history/\d+/", page.content.decode())
+    assert len(past) >= 2
+    for each in [path(version, "history"), *dict.fromkeys(past)]:
+        answer = client.get(each)
+        assert answer.status_code == 200, each
+        assert CANARY not in answer.content.decode()
