@@ -96,6 +96,7 @@ OUTBOX_WORKERS = {
     "context.build": "memory.context.build",
     "compaction.asked": "retention.compaction.work",
     "procedure.activate": "memory.promotion.activate_due",
+    "desk.commit": "retention.desk.pending.work",
 }
 OUTBOX_HANDLERS = {
     "ledger.check": "memory.indexing.check_and_index",

@@ -121,6 +121,11 @@ def put(tenant: UUID, topic: str, targets: Sequence[UUID]) -> None:
     nudge()
 
 
+def put_off(tenant: UUID, topic: str, target: UUID, *, after: timedelta) -> None:
+    """Leave work in the open transaction that is due `after`; the sweep finds it then."""
+    _put(tenant, topic, [(new_id(), target)], after)
+
+
 def put_aside(tenant: UUID, topic: str, target: UUID, *, after: timedelta) -> None:
     """Leave work in the open transaction that its act does itself after the commit, and says so by `done`.
 

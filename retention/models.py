@@ -327,6 +327,9 @@ class Claim(Named):
     ended_by = models.TextField(null=True)
     act = models.TextField(null=True)
     reason = models.TextField(null=True)
+    #: The class that goes with what is to be done, and when that is carried out: until then it can be taken back.
+    level = models.SmallIntegerField(null=True)
+    commit_at = models.DateTimeField(null=True)
     deferred_until = models.DateTimeField(null=True)
     #: The act on several items of which this was one.
     bulk_id = models.UUIDField(null=True)

@@ -253,7 +253,8 @@ _MODELS: dict[str, Fields] = {
     ),
     "retention.Claim": _fields(
         pseudonymous="id item_id person_id digest bulk_id",
-        content_free="tenant queue taken_at expires_at revealed_until ended_at ended_by act reason deferred_until",
+        content_free="tenant queue taken_at expires_at revealed_until ended_at ended_by act reason level commit_at"
+        " deferred_until",
     ),
     "retention.Reveal": _fields(
         pseudonymous="id person_id target_id subject_id case_ref",

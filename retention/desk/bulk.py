@@ -114,7 +114,7 @@ def _one(
     now: datetime,
 ) -> Line:
     held = claims.take(actor, queue.name, [wanted])
-    if held is None:
+    if held is None or held.pending:
         return Line(wanted, CLAIMED)
     item = queue.item(actor, roles, wanted)
     if item is None or item.digest != digest:

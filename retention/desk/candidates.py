@@ -80,7 +80,7 @@ FROM memory_candidate c WHERE c.tenant_id = %s AND c.id = %s
 
 #: Of the sayings behind a proposal so many are shown, the newest first.
 SAYINGS = 5
-_CONFIRM = Choice("confirm", "a", gettext_lazy("Confirm"), wording.DECIDING["confirm"])
+_CONFIRM = Choice("confirm", "a", gettext_lazy("Confirm"), wording.DECIDING["confirm"], undo=gettext_lazy("Confirmed"))
 _EDIT = Choice(
     *(
         "edit",
@@ -94,7 +94,15 @@ _EDIT = Choice(
     form="value",
     hint=gettext_lazy("Another value is confirmed in place of the proposed one, as your own saying."),
 )
-_REJECT = Choice("reject", "d", gettext_lazy("Reject"), wording.DECIDING["reject"], ends=True, bulk=True)
+_REJECT = Choice(
+    "reject",
+    "d",
+    gettext_lazy("Reject"),
+    wording.DECIDING["reject"],
+    ends=True,
+    bulk=True,
+    undo=gettext_lazy("Rejected"),
+)
 _REDACT = redacting.choice(
     {"not_to_be_kept": gettext_lazy("not to be kept"), "third_party": gettext_lazy("about somebody else"), "excessive": gettext_lazy("more than is needed"),
      "wrong_subject": gettext_lazy("about the wrong subject"), "credential": gettext_lazy("a credential"), "other": "other"},
@@ -112,6 +120,7 @@ _MORE = Choice(
      "other": "other"},
     hint=gettext_lazy("It stays as it is, and comes back to everybody in a day."),
     bulk=True,
+    undo=gettext_lazy("More is asked for"),
 )  # fmt: skip
 
 
@@ -156,6 +165,11 @@ class Candidates:
         """Return the proposal and what holds now in clear, and record that it was shown."""
         shown = sight.show(actor, item.id, up_to=up_to)
         return None if shown is None else _opened(item, shown, whole=up_to > Sensitivity.PERSONAL)
+
+    def check(self, item: Item, act: str, given: Mapping[str, str]) -> None:
+        """Refuse a class that one person may not give."""
+        if act == "confirm":
+            _class_given(given, item)
 
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime

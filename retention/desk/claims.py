@@ -19,19 +19,25 @@ from tenants.jsontext import dumps
 
 #: How long a claim lasts unless it is renewed.
 LASTS = timedelta(minutes=15)
+#: How long a decision can be taken back before it is carried out.
+UNDO = timedelta(seconds=10)
 #: How long an item about which more was asked is offered to nobody.
 DEFERRED = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A live claim of the person who acts. `digest` is of what was shown under it; None where nothing was."""
+    """A live claim of the person who acts. `digest` is of what was shown under it; None where nothing was.
+
+    `pending`: something was decided under it that is not carried out yet.
+    """
 
     id: UUID
     item: UUID
     expires_at: datetime
     digest: bytes | None
     revealed_until: datetime | None
+    pending: bool = False
 
 
 def digest_of(shown: Any) -> bytes:
@@ -40,7 +46,7 @@ def digest_of(shown: Any) -> bytes:
 
 
 _MINE = """
-SELECT c.id, c.item_id, c.expires_at, c.digest, c.revealed_until FROM retention_claim c
+SELECT c.id, c.item_id, c.expires_at, c.digest, c.revealed_until, c.commit_at IS NOT NULL FROM retention_claim c
 WHERE c.tenant_id = %s AND c.item_id = %s AND c.ended_at IS NULL AND c.person_id = %s AND c.expires_at > clock_timestamp()
 FOR UPDATE
 """
@@ -129,11 +135,12 @@ def defer(actor: Actor, claim: UUID, *, reason: str, now: datetime, bulk: UUID |
 _RELEASE = """
 UPDATE retention_claim SET ended_at = clock_timestamp(), ended_by = 'released'
 WHERE tenant_id = %s AND item_id = %s AND person_id = %s AND ended_at IS NULL AND expires_at > clock_timestamp()
+  AND commit_at IS NULL
 """
 
 
 def release(actor: Actor, item: UUID) -> None:
-    """Give an item back; nothing happens where it is not held."""
+    """Give an item back; nothing happens where it is not held, or was decided on."""
     execute(_RELEASE, [actor.tenant, item, actor.id])
 
 
@@ -150,15 +157,17 @@ def of_another(actor: Actor, item: UUID) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a person decided today (of UTC), and in how many seconds each at the median."""
+    """What a person decided today (of UTC), and in how many seconds each at the median; what can be taken back counts."""
 
     done: int
     median: float | None
 
 
 _PROGRESS = """
-SELECT count(*), percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM ended_at - taken_at)::float)
-FROM retention_claim WHERE tenant_id = %s AND person_id = %s AND ended_at >= %s AND ended_by = 'decided'
+SELECT count(*), percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM
+  least(c.ended_at, c.commit_at - interval '10 seconds') - c.taken_at)::float)
+FROM retention_claim c WHERE c.tenant_id = %s AND c.person_id = %s
+  AND (c.ended_at >= %s AND c.ended_by = 'decided' OR c.ended_at IS NULL AND c.commit_at IS NOT NULL)
 """
 
 

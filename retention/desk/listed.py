@@ -160,6 +160,9 @@ class Procedures:
         before, after = compared(shown.base, shown.body)
         return {"before": before, "text": after}
 
+    def check(self, item: Item, act: str, given: Mapping[str, str]) -> None:
+        """Nothing goes with an act that could be wrong."""
+
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
     ) -> str:
@@ -259,6 +262,9 @@ class Requests:
         """Return nothing in clear: what the subject wrote stands elsewhere."""
         return {}
 
+    def check(self, item: Item, act: str, given: Mapping[str, str]) -> None:
+        """Nothing goes with an act that could be wrong."""
+
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
     ) -> str:
@@ -328,6 +334,7 @@ class Disposition:
                 _("Keep on"),
                 reasons,
                 hint=_("It comes before a person again on %(again)s.") % {"again": format(again, "%Y-%m-%d")},
+                undo=gettext_lazy("Kept"),
             )
         ]
         if MemberRole.PRIVACY_OFFICER in roles:
@@ -363,6 +370,9 @@ class Disposition:
     def show(self, actor: Actor, item: Item, *, up_to: Sensitivity) -> Mapping[str, Any] | None:
         """Return nothing in clear: whether it may stay is decided by what it is, and since when."""
         return {}
+
+    def check(self, item: Item, act: str, given: Mapping[str, str]) -> None:
+        """Nothing goes with an act that could be wrong."""
 
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime

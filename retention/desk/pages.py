@@ -4,7 +4,7 @@ One page a queue; what changes in it comes as pieces of HTML in JSON, so that no
 masked is in none of them before its claim or its reveal has been written down.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
@@ -15,6 +15,7 @@ from csp.decorators import csp_replace
 from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -23,24 +24,19 @@ from django.utils.translation import gettext as _
 
 from memory.models import Candidate, Episode, Fact, Subject
 from policies.vocabulary import Sensitivity
-from retention.desk import bulk, claims, redacting, reveals
-from retention.desk.candidates import CONFLICTS, FACTS
-from retention.desk.listed import DISPOSITION, PROCEDURES, REQUESTS
-from retention.desk.quarantine import QUARANTINE
+from retention import redaction
+from retention.desk import bulk, claims, pending, redacting, reveals
 from retention.desk.queues import COUNTED, PAGE, Choice, Item, Place, Queue, Row, as_writer, due_in
-from retention.desk.redactions import REDACTIONS
+from retention.desk.tabs import QUEUES
+from retention.models import RedactionRequest
 from tenants.actors import MemberRole
 from tenants.admin import standing
 from tenants.audit import Action, Event, append
-from tenants.errors import Clash, Forbidden, Malformed, Missing, Problem, Refused
+from tenants.errors import Clash, FieldError, Forbidden, Malformed, Missing, Problem, Refused
 from tenants.identity import new_id, uuid_or_missing
 from tenants.signing import confirmed_recently, require_recent
 from tenants.standing import Standing
 from tenants.words import gettext_lazy, in_words
-
-_ALL: tuple[Queue, ...] = (FACTS, CONFLICTS, PROCEDURES, REDACTIONS, DISPOSITION, REQUESTS, QUARANTINE)
-#: In the order of the tabs.
-QUEUES: dict[str, Queue] = {queue.name: queue for queue in _ALL}
 
 #: What the desk's pages may load and run: files of ours, no more.
 POLICY = {
@@ -135,6 +131,7 @@ _WORDS = {
     "value_missing": gettext_lazy("Give the value that is to be confirmed."),
     "credential": gettext_lazy("That is a credential. It is not kept, and nobody may confirm it."),
     "nothing_to_edit": gettext_lazy("There is no value to edit."),
+    "undo_over": gettext_lazy("It has been carried out already: it cannot be taken back here any more."),
     "nothing_marked": gettext_lazy("Mark the words that are to go first."),
     "look_first": gettext_lazy("Look at what follows first."),
     "already_redacted": gettext_lazy("Nothing of it is left to take out."),
@@ -349,12 +346,17 @@ def claim(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
 
 
 def _claimed(request: HttpRequest, at: _At, queue: Queue, held: claims.Held, item: Item) -> dict[str, Any]:
+    carried = pending.changes(at.actor, item.id)
+    if carried:
+        # What is shown as holding now is how it stands after what was decided on it just before.
+        pending.carry_out(at.actor, [MemberRole(role) for role in at.roles], now=at.now, due=False)
+        item = _waiting(at, queue, item.id)
     claims.showed(at.actor, held.id, item.digest)
     shown = None
     if not item.reveal:
         with as_writer(at.actor):
             shown = queue.show(at.actor, item, up_to=Sensitivity.PERSONAL)
-    return _panes(request, at, queue, item, held=held, shown=shown)
+    return {**_panes(request, at, queue, item, held=held, shown=shown), "carried": carried}
 
 
 @_page("POST")
@@ -375,12 +377,27 @@ def release(request: HttpRequest, at: _At, queue: str, item: str) -> HttpRespons
 
 @_page("POST")
 def decide(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
-    """Carry out an act on a claimed item that is as it was shown."""
+    """Carry out an act on a claimed item that is as it was shown; `later`, where it can be taken back for a while.
+
+    What was decided before and can still be taken back is carried out first: one decision at a time can.
+    """
     found, wanted = at.queue(queue), _id(item)
     try:
         digest = bytes.fromhex(request.POST.get("digest", ""))
     except ValueError:
         raise Malformed from None
+    made = pending.carry_out(at.actor, [MemberRole(role) for role in at.roles], now=at.now, due=False)
+    if not made:
+        return _decided(request, at, found, wanted, digest, "")
+    try:
+        with transaction.atomic():
+            return _decided(request, at, found, wanted, digest, _earlier(made))
+    except Problem as problem:
+        # Answered below 400, so that what was decided before stays carried out.
+        return JsonResponse({**_told(problem), "earlier": _earlier(made)})
+
+
+def _decided(request: HttpRequest, at: _At, found: Queue, wanted: UUID, digest: bytes, earlier: str) -> HttpResponse:
     held = claims.require(at.actor, wanted, digest)
     waiting = _waiting(at, found, wanted)
     if waiting.digest != digest:
@@ -393,28 +410,81 @@ def decide(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse
         raise Malformed
     if reason not in choice.reasons:
         raise Refused("reason_missing")
+    if waiting.reveal and held.revealed_until is None and act not in ("reject", "redact", "hold", "ask_more"):
+        raise Forbidden("reveal_first")
+    given = {name: str(value) for name, value in request.POST.items()}
+    if choice.undo and request.POST.get("later"):
+        level = _level(given)
+        found.check(waiting, act, given)
+        pending.put_off(at.actor, held, act=act, reason=reason, level=level)
+        return JsonResponse({**_done(at, f"{choice.undo}: {waiting.title}.", wanted, earlier), "undo": _while()})
     if act == "ask_more":
         claims.defer(at.actor, held.id, reason=reason, now=at.now)
         told = _("More was asked for: %(title)s. It comes back in a day.") % {"title": waiting.title}
         append([Event(actor=at.actor, action=Action.MORE_ASKED, target_kind="claim", target_id=held.id, reason=reason)])
-        return JsonResponse({"told": told, "item": str(wanted)})
-    if waiting.reveal and held.revealed_until is None and act not in ("reject", "redact", "hold"):
-        raise Forbidden("reveal_first")
-    given = {name: str(value) for name, value in request.POST.items()}
+        return JsonResponse(_done(at, told, wanted, earlier))
     if choice.keeps:
-        return JsonResponse({"told": found.decide(at.actor, waiting, act, reason, given, now=at.now), "stays": True})
+        told = found.decide(at.actor, waiting, act, reason, given, now=at.now)
+        return JsonResponse({"told": told, "stays": True, "earlier": earlier})
     told = found.decide(at.actor, waiting, act, reason, given, now=at.now)
-    if choice.form == "scope" and found.item(at.actor, [MemberRole(role) for role in at.roles], wanted) is not None:
-        # Words beside the evidence were taken out: what is to be decided still waits, under the same claim.
-        return JsonResponse({"told": told, "stays": True})
+    undo = {}
+    if choice.form == "scope":
+        roles = [MemberRole(role) for role in at.roles]
+        mine = RedactionRequest.objects.filter(tenant_id=at.tenant, requested_by=at.actor.id, state="required")
+        proposed = mine.order_by("-id").first()
+        undo = {} if proposed is None else {"undo": {**_while(), "proposal": str(proposed.id)}}
+        if found.item(at.actor, roles, wanted) is not None:
+            # Words beside the evidence were taken out: what is to be decided still waits, under the same claim.
+            return JsonResponse({"told": told, "item": str(wanted), "stays": True, "earlier": earlier, **undo})
     claims.decided(at.actor, held.id, act=act, reason=reason)
-    return JsonResponse(
-        {
-            "told": told,
-            "item": str(wanted),
-            "progress": render_to_string("desk/progress.html", {"progress": claims.progress(at.actor, now=at.now)}),
-        }
-    )
+    return JsonResponse({**_done(at, told, wanted, earlier), **undo})
+
+
+def _while() -> dict[str, Any]:
+    return {"seconds": int(claims.UNDO.total_seconds())}
+
+
+def _done(at: _At, told: str, item: UUID, earlier: str) -> dict[str, Any]:
+    context = {"progress": claims.progress(at.actor, now=at.now)}
+    progress = render_to_string("desk/progress.html", context)
+    return {"told": told, "item": str(item), "earlier": earlier, "progress": progress}
+
+
+def _level(given: Mapping[str, str]) -> int | None:
+    if "level" not in given:
+        return None
+    if given["level"] not in {str(int(each)) for each in Sensitivity}:
+        raise Refused("request_refused", errors=[FieldError("level", "not_in_enum")])
+    return int(given["level"])
+
+
+def _earlier(made: Sequence[pending.Carried]) -> str:
+    """Say of what was decided before that it could not be carried out; nothing where all of it was."""
+    left = [each for each in made if each.code]
+    if not left:
+        return ""
+    words = _WORDS.get(left[0].code, left[0].code.replace("_", " "))
+    return f"{left[0].title or _('What you decided before')}: {_('it was not carried out, and waits again.')} {in_words(words)}"
+
+
+@_page("POST")
+def undo(request: HttpRequest, at: _At, queue: str, item: str) -> HttpResponse:
+    """Take back what was decided on an item, while that can be; or a redaction that was proposed. The claim goes on."""
+    at.queue(queue)
+    if request.POST.get("proposal"):
+        # It hid at once, and shows again by an act of its own.
+        redaction.withdraw(at.actor, _id(request.POST["proposal"]))
+    else:
+        pending.take_back(at.actor, _id(item))
+    return JsonResponse({"item": item, "told": _("Taken back: nothing was decided.")})
+
+
+@_page("POST")
+def settle(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
+    """Carry out what can no longer be taken back."""
+    at.queue(queue)
+    made = pending.carry_out(at.actor, [MemberRole(role) for role in at.roles], now=at.now, due=True)
+    return JsonResponse({"carried": [str(each.item) for each in made if not each.code], "earlier": _earlier(made)})
 
 
 @_page("POST")
@@ -569,12 +639,14 @@ def urls() -> list[URLPattern]:
         path("<slug:queue>/rows/", rows, name="desk_rows"),
         path("<slug:queue>/counts/", counts, name="desk_counts"),
         path("<slug:queue>/claim/", claim, name="desk_claim"),
+        path("<slug:queue>/settle/", settle, name="desk_settle"),
         path("<slug:queue>/several/", several, name="desk_several"),
         path("<slug:queue>/find/", find, name="desk_find"),
         path("<slug:queue>/<str:item>/", item, name="desk_item"),
         path("<slug:queue>/<str:item>/renew/", renew, name="desk_renew"),
         path("<slug:queue>/<str:item>/release/", release, name="desk_release"),
         path("<slug:queue>/<str:item>/decide/", decide, name="desk_decide"),
+        path("<slug:queue>/<str:item>/undo/", undo, name="desk_undo"),
         path("<slug:queue>/<str:item>/foresee/", foresee, name="desk_foresee"),
         path("<slug:queue>/<str:item>/reveal/", reveal, name="desk_reveal"),
         path("<slug:queue>/<str:item>/again/", again, name="desk_again"),

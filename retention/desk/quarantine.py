@@ -62,6 +62,7 @@ _KEEP = Choice(
     *("keep_apart", "a", gettext_lazy("Keep apart")),
     {"instructs": gettext_lazy("it instructs the agent"), "harmless": gettext_lazy("harmless, and not needed"), "unclear": "unclear", "other": "other"},
     bulk=True,
+    undo=gettext_lazy("Kept apart"),
     hint=gettext_lazy("Agents are not given it as context, now or later. What was drawn from it waits for a person as it did."),
 )  # fmt: skip
 _REDACT = redacting.choice(
@@ -159,6 +160,9 @@ class Quarantine:
             return None
         whole = up_to > Sensitivity.PERSONAL
         return {"text": pieces(text, around=_READ) if whole else veiled(text, around=_READ), "marks": item.id}
+
+    def check(self, item: Item, act: str, given: Mapping[str, str]) -> None:
+        """Nothing goes with an act that could be wrong."""
 
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime

@@ -72,6 +72,8 @@ class Choice:
     keeps: bool = False
     #: It may be done with several at once, without having been shown them.
     bulk: bool = False
+    #: What is said once it was done, of an act that needs nothing but codes and can be taken back for a while before that.
+    undo: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,10 @@ class Queue(Protocol):
 
     def show(self, actor: Actor, item: Item, *, up_to: Sensitivity) -> Mapping[str, Any] | None:
         """Return what the item is about, in clear, for its template, and record that it was shown. Needs `Role.WRITER`."""
+        ...
+
+    def check(self, item: Item, act: str, given: Mapping[str, str]) -> None:
+        """Raise the `Problem` by which an act that is put off would be refused whatever happens meanwhile."""
         ...
 
     def decide(

@@ -158,6 +158,9 @@ class Redactions:
         """Return nothing in clear: what goes is decided on by what it is and what follows."""
         return {}
 
+    def check(self, item: Item, act: str, given: Mapping[str, str]) -> None:
+        """Nothing goes with an act that could be wrong."""
+
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
     ) -> str:

@@ -95,6 +95,12 @@ def pictured(desk: Desk, folder: Path, name: str, *, whole: bool = False) -> Non
     desk.page.evaluate("document.documentElement.dataset.theme = 'light'")
 
 
+def carried_out(desk: Desk) -> None:
+    """What was decided last can no longer be taken back."""
+    desk.page.wait_for_selector("#undo", state="hidden", timeout=15_000)
+    desk.page.wait_for_load_state("networkidle")
+
+
 def sound(desk: Desk) -> None:
     """Nothing that axe calls serious."""
     from axe_playwright_python.sync_playwright import Axe
@@ -130,6 +136,7 @@ def test_ten_facts_are_confirmed_by_keyboard_alone(desk: Desk, pictures: Path, a
         page.keyboard.press("Control+Enter")
         page.wait_for_selector(f"body.claimed #pane:not([data-item='{item}'])")
     assert page.inner_text("#progress").startswith("10 done today")
+    carried_out(desk)
     with tenant_transaction(Role.STAFF, tenant=acme.id):
         assert Candidate.objects.filter(tenant_id=acme.id, state="accepted").count() == 10
     assert not desk.complaints, desk.complaints
@@ -188,6 +195,8 @@ def test_two_reviewers_in_two_browsers_decide_nothing_twice_and_lose_nothing(bro
         for desk in desks:
             desk.page.wait_for_load_state("networkidle")
             desk.page.wait_for_timeout(150)
+    for desk in desks:
+        carried_out(desk)
     with tenant_transaction(Role.STAFF, tenant=organisation.id):
         accepted = Candidate.objects.filter(tenant_id=organisation.id, state="accepted")
         assert accepted.count() == 12
@@ -372,4 +381,50 @@ def test_words_of_the_evidence_are_marked_by_mouse_and_the_proposal_goes_with_th
         assert Candidate.objects.get(id=item).redaction_state == "required"
     # That nothing was marked is an answer of 422, which the browser notes.
     assert not [each for each in desk.complaints if "422" not in each], desk.complaints
+    page.context.close()
+
+
+def test_the_last_decision_is_taken_back_by_a_key_within_ten_seconds_and_not_after(
+    browser: Any, site: Site, pictures: Path
+) -> None:
+    organisation = furnished("undo")
+    desk = desk_of(browser, site, organisation.person(MemberRole.REVIEWER))
+    page = desk.page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.emulate_media(reduced_motion="reduce")
+    desk.open("/admin/desk/facts/")
+    # Not the first two: the second asks the same question, and is shown as it stands after the first.
+    for _ in range(3):
+        page.keyboard.press("j")
+        page.wait_for_timeout(150)
+    page.wait_for_selector(".notice")
+    page.keyboard.press("m")
+    page.wait_for_selector("body.claimed")
+    item = page.get_attribute("#pane", "data-item")
+    first = page.locator("#rows [role=option]").count()
+    page.keyboard.press("d")
+    page.keyboard.press(" ")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(f"body.claimed #pane:not([data-item='{item}'])")
+    assert page.inner_text("#undo .what") == "Rejected: emergency_contact."
+    assert page.evaluate("getComputedStyle(document.getElementById('undo'), '::after').animationName") == "none"
+    # The number runs down in sight, and is not read out each second.
+    assert page.get_attribute("#undo .left", "aria-hidden") == "true"
+    assert "ten seconds" in page.inner_text("#told")
+    pictured(desk, pictures, "desk-undo")
+    page.keyboard.press("z")
+    page.wait_for_selector(f"body.claimed #pane[data-item='{item}'] .change")
+    assert page.locator("#undo").is_hidden()
+    page.wait_for_load_state("networkidle")
+    assert page.locator("#rows [role=option]").count() == first
+    assert page.inner_text("#progress").startswith("0 done today")
+    page.keyboard.press("a")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#undo:not([hidden])")
+    carried_out(desk)
+    with tenant_transaction(Role.STAFF, tenant=organisation.id):
+        assert Candidate.objects.get(id=item).state == "accepted"
+    page.keyboard.press("z")
+    page.wait_for_selector("#told:has-text('Nothing can be taken back')")
+    assert not desk.complaints, desk.complaints
     page.context.close()

@@ -13,7 +13,7 @@ from django.test import Client
 from memory.models import Candidate
 from retention import matters, requests
 from retention.desk import claims
-from retention.desk.pages import QUEUES
+from retention.desk.tabs import QUEUES
 from retention.models import Claim
 from tenants.actors import MemberRole
 from tenants.isolation import Role, tenant_transaction

@@ -29,3 +29,9 @@ def test_opening_a_claim_and_a_decision_send_so_many_statements(tenant: Any) -> 
     assert claiming <= 28
     assert looking <= 17
     assert deciding <= 34
+    claimed = desk.claim()
+    _, putting_off = counted(lambda: desk.decide(claimed, later="1"))
+    claimed = desk.claim()
+    _, with_the_one_before = counted(lambda: desk.decide(claimed, later="1"))
+    assert putting_off <= 26
+    assert with_the_one_before <= 58

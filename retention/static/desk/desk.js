@@ -128,6 +128,7 @@
     turn++;
     if (found.problem) { previews.delete(id); why(found.problem); if (found.code === "already_decided") { line(id)?.remove(); } return; }
     if (found.empty) { open = null; clearInterval(renewing); show(found); point(null); return; }
+    if (found.carried) undone();
     show(found);
     mark(found.item);
     if (before && before !== found.item) unmark(before);
@@ -183,7 +184,7 @@
     busy = true;
     for (const each of form.querySelectorAll("button")) each.disabled = true;
     const path = name === "reveal" ? `${id}/reveal/` : `${id}/decide/`;
-    const found = await ask(path, name === "reveal" ? data : { ...data, act: name, digest: open.digest });
+    const found = await ask(path, name === "reveal" ? data : { ...data, act: name, digest: open.digest, later: "1" });
     busy = false;
     for (const each of form.querySelectorAll("button")) each.disabled = false;
     if (found.problem) {
@@ -198,7 +199,8 @@
       if (["claim_lapsed", "already_decided"].includes(found.code)) { open = null; await claim(); }
       return;
     }
-    if (found.stays) { tell(found.told); previews.delete(id); claim(id, true); return; }
+    if (found.earlier) why(found.earlier);
+    if (found.stays) { tell(found.told); if (found.undo) offer_undo(id, found); previews.delete(id); claim(id, true); return; }
     if (name === "reveal") { show(found); spoken.textContent = pane.querySelector(".revealed")?.textContent ?? ""; return; }
     after(id, found);
   }
@@ -394,12 +396,56 @@
     row?.remove();
     if (found.progress) document.getElementById("progress").innerHTML = found.progress;
     count(-1);
-    tell(found.told);
+    if (found.undo) offer_undo(id, found, row, next); else { undone(); tell(found.told); }
     open = null;
     clearInterval(minute);
     claim(next?.dataset.item && !/claimed by a colleague|more was asked/.test(next.textContent) ? next.dataset.item : undefined).then(() => { if (!open && lines().length) claim(); });
     if (lines().length < 10) more();
   }
+
+  // taking back ---------------------------------------------------------------------------------------------------------
+  const undo = document.getElementById("undo");
+  let undoing = null;
+
+  function offer_undo(id, found, row = null, next = null) {
+    undone();
+    undoing = { id, proposal: found.undo.proposal, row, next, ends: performance.now() + found.undo.seconds * 1000 };
+    undo.querySelector(".what").textContent = found.told;
+    told.textContent = `${found.told} ${words["can-undo"]}`;
+    const left = () => Math.max(0, Math.ceil((undoing.ends - performance.now()) / 1000));
+    const show_left = () => { undo.querySelector(".left").textContent = `${left()} s`; };
+    show_left();
+    undo.hidden = false;
+    undoing.timer = setInterval(() => { if (left() > 0) { show_left(); return; } const settles = !undoing.proposal; undone(); if (settles) settle(); }, 250);
+  }
+
+  function undone() {
+    if (!undoing) return;
+    clearInterval(undoing.timer);
+    undoing = null;
+    if (undo.contains(document.activeElement)) pane.focus({ preventScroll: true });
+    undo.hidden = true;
+  }
+
+  async function settle() {
+    const found = await ask("settle/", {});
+    if (found.earlier) { why(found.earlier); recount(); }
+  }
+
+  async function take_back() {
+    if (!undoing || busy) return why("no-undo");
+    const { id, proposal, row, next } = undoing;
+    undone();
+    const found = await ask(`${id}/undo/`, proposal ? { proposal } : {});
+    if (found.problem) { why(found.problem); return; }
+    if (row) { if (next?.isConnected) next.before(row); else rows.append(row); count(1); }
+    previews.delete(id);
+    close();
+    await claim(id, open?.item === id);
+    why(found.told);
+    recount();
+  }
+  undo.querySelector("button").addEventListener("click", take_back);
 
   function count(by) {
     const shown = document.querySelector("#tabs [aria-current] b");
@@ -424,7 +470,7 @@
     j: () => step(1), k: () => step(-1), J: () => step(1, true), K: () => step(-1, true),
     ArrowDown: () => step(1), ArrowUp: () => step(-1),
     m: claimThis, a: () => offer("confirm"), d: () => offer("reject"), e: () => offer("edit"), q: () => offer("ask_more"),
-    r: () => offer("redact"), w: () => { if (opened()?.dataset.act !== "redact") offer("redact"); if (opened()?.dataset.act === "redact") to_text(); }, h: () => offer("hold"), v: () => offer("reveal"),
+    r: () => offer("redact"), w: () => { if (opened()?.dataset.act !== "redact") offer("redact"); if (opened()?.dataset.act === "redact") to_text(); }, h: () => offer("hold"), v: () => offer("reveal"), z: take_back,
     1: () => classify(0), 2: () => classify(1), 3: () => classify(2), 4: () => classify(3),
     " ": () => pick(current()), b: () => { if (selected().length) openSeveral(); else why("none-selected"); }, g: () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1200); },
     "/": () => { search.showModal(); }, "?": () => sheet.showModal(),

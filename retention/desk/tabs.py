@@ -1,0 +1,10 @@
+"""Which queues there are, in the order of their tabs."""
+
+from retention.desk.candidates import CONFLICTS, FACTS
+from retention.desk.listed import DISPOSITION, PROCEDURES, REQUESTS
+from retention.desk.quarantine import QUARANTINE
+from retention.desk.queues import Queue
+from retention.desk.redactions import REDACTIONS
+
+_ALL: tuple[Queue, ...] = (FACTS, CONFLICTS, PROCEDURES, REDACTIONS, DISPOSITION, REQUESTS, QUARANTINE)
+QUEUES: dict[str, Queue] = {queue.name: queue for queue in _ALL}
