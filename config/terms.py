@@ -1,10 +1,10 @@
 """Words that stand in no template and no sentence: codes, heads of columns and names of models, as pages show them.
 
 Nothing imports this. It is where the extraction of strings finds what `tenants.words` looks up by its value. A code is
-listed as its words, without underscores; English shows the code itself.
+listed as its words, without underscores; English shows the code itself. The theme brings no German of its own.
 """
 
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 CODES = (
     pgettext_lazy("code", "accept"),
@@ -17,6 +17,7 @@ CODES = (
     pgettext_lazy("code", "active"),
     pgettext_lazy("code", "against policy"),
     pgettext_lazy("code", "agent"),
+    pgettext_lazy("code", "agent key"),
     pgettext_lazy("code", "agentkey"),
     pgettext_lazy("code", "alias"),
     pgettext_lazy("code", "all of it"),
@@ -308,6 +309,7 @@ CODES = (
     pgettext_lazy("code", "tool"),
     pgettext_lazy("code", "tool result"),
     pgettext_lazy("code", "unclear"),
+    pgettext_lazy("code", "unchecked"),
     pgettext_lazy("code", "under review"),
     pgettext_lazy("code", "unknown attribute"),
     pgettext_lazy("code", "unlawful"),
@@ -578,4 +580,49 @@ MODELS = (
     pgettext_lazy("model", "tenants"),
     pgettext_lazy("model", "user"),
     pgettext_lazy("model", "users"),
+)
+THEME = (
+    gettext_lazy("Add row"),
+    gettext_lazy("After you've created a user, you’ll be able to edit more user options."),
+    gettext_lazy("All applications"),
+    gettext_lazy("Apply Filters"),
+    gettext_lazy("Changes"),
+    gettext_lazy("Choose a date from the list below to revert to a previous version of this object"),
+    gettext_lazy("Choose file to upload"),
+    gettext_lazy("Click to cancel"),
+    gettext_lazy("Click to download"),
+    gettext_lazy("Dark"),
+    gettext_lazy("Expand row"),
+    gettext_lazy("False"),
+    gettext_lazy("Forgotten your password or username?"),
+    gettext_lazy("General"),
+    gettext_lazy("Go back"),
+    gettext_lazy("Image preview"),
+    gettext_lazy("Light"),
+    gettext_lazy("Loading more results..."),
+    gettext_lazy("More actions"),
+    gettext_lazy("New"),
+    gettext_lazy("Next"),
+    gettext_lazy("No data"),
+    gettext_lazy("No recent searches"),
+    gettext_lazy("No results found"),
+    gettext_lazy("No results matching your query"),
+    gettext_lazy("Press the 'Change History' button below to edit the history."),
+    gettext_lazy("Previous"),
+    gettext_lazy("Recent searches"),
+    gettext_lazy("Record picture"),
+    gettext_lazy("Reset filters"),
+    gettext_lazy("Return to site"),
+    gettext_lazy("Search apps and models..."),
+    gettext_lazy("Select all rows"),
+    gettext_lazy("Submit"),
+    gettext_lazy("System"),
+    gettext_lazy("This item will be deleted."),
+    gettext_lazy("This page yielded into no results. Create a new item or reset your filters."),
+    gettext_lazy("Toggle password visibility"),
+    gettext_lazy("True"),
+    gettext_lazy("Type to search"),
+    gettext_lazy("View %(verbose_name)s"),
+    gettext_lazy("Welcome back to"),
+    gettext_lazy("You have been successfully logged out from the administration"),
 )

@@ -332,7 +332,7 @@ class FactKeyAdmin(PageAdmin):
 class _Ends(admin.SimpleListFilter):
     """Facts that are kept no longer than that."""
 
-    title = "ends"
+    title = gettext_lazy("ends")
     parameter_name = "ends"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:

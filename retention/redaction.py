@@ -17,6 +17,8 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext_noop
+
 from memory import erasure, rows, search, suppression
 from memory import redacted as marks
 from memory.subjects import opened, payload_context
@@ -97,12 +99,12 @@ class Line:
 
 #: What the numbers of a preview count, in words: of one, and of more.
 _CALLED = {
-    "facts": ("fact ends, with all that it says", "facts end, with all that they say"),
-    "quotes": ("quote goes", "quotes go"),
-    "episodes": ("episode changes", "episodes change"),
-    "candidates": ("proposal of the same goes", "proposals of the same go"),
-    "derived": ("derived text is thrown away", "derived texts are thrown away"),
-    "entries": ("entry of the index of words goes", "entries of the index of words go"),
+    "facts": (gettext_noop("fact ends, with all that it says"), gettext_noop("facts end, with all that they say")),
+    "quotes": (gettext_noop("quote goes"), gettext_noop("quotes go")),
+    "episodes": (gettext_noop("episode changes"), gettext_noop("episodes change")),
+    "candidates": (gettext_noop("proposal of the same goes"), gettext_noop("proposals of the same go")),
+    "derived": (gettext_noop("derived text is thrown away"), gettext_noop("derived texts are thrown away")),
+    "entries": (gettext_noop("entry of the index of words goes"), gettext_noop("entries of the index of words go")),
 }
 
 

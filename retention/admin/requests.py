@@ -143,7 +143,7 @@ class SubjectRequestAdmin(PageAdmin):
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "title": _("Enter a request"),
-            "kinds": {each.value: f"{each.value} ({each.article})" for each in Kind},
+            "kinds": {each.value: f"{in_words(each.value)} ({each.article})" for each in Kind},
             "problem": problem,
         }
         return TemplateResponse(request, "admin/retention/lodge.html", context, status=400 if problem else 200)

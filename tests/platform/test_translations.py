@@ -12,6 +12,7 @@ from typing import Any
 
 import polib
 import pytest
+import unfold
 from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
@@ -266,6 +267,19 @@ def test_filters_of_lists_offer_their_words_in_the_catalogue(language: str) -> N
                 offered |= {str(words) for _, words in lookups if "." not in str(words)}
     assert len(offered) > 30
     assert [each for each in sorted(offered) if not in_catalogue("code", each, language)] == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_theme_says_is_translated_by_us_where_it_brings_no_translation(language: str) -> None:
+    theme = Path(unfold.__file__).parent
+    said = set()
+    for folder in (theme / "templates", theme / "contrib" / "simple_history"):
+        for path in folder.rglob("*.html"):
+            said |= {each for each in marked_in(path) if not each[0] and not each[2]}
+    assert len(said) > 50
+    with translation.override(language):
+        left = [words for _, words, _ in said if translation.gettext(words) == words]
+    assert left == []
 
 
 def test_a_code_is_said_in_the_language_of_the_reader_and_as_it_is_where_nobody_chose_one() -> None:
