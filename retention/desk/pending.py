@@ -8,7 +8,7 @@ wait like this; what a person typed is content and is never kept in a claim.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
@@ -139,7 +139,7 @@ def _one(
 # the background -------------------------------------------------------------------------------------------------------
 
 _WHOSE = """
-SELECT c.person_id, c.commit_at <= clock_timestamp() FROM retention_claim c
+SELECT c.person_id, c.commit_at <= clock_timestamp(), statement_timestamp() FROM retention_claim c
 WHERE c.tenant_id = %s AND c.id = %s AND c.ended_at IS NULL AND c.commit_at IS NOT NULL
 """
 
@@ -150,13 +150,13 @@ def work(tenant: UUID, claim: UUID) -> outbox.Settled | outbox.GivenUp:
         found = fetch(_WHOSE, [tenant, claim])
     if not found:
         return outbox.Settled.DONE
-    person, due = found[0]
+    person, due, now = found[0]
     if not due:
         return outbox.Settled.AGAIN
     actor = Actor(kind=ActorKind.PERSON, id=person, tenant=tenant, clearance=3)
     with tenant_transaction(Role.STAFF, tenant=tenant, clearance=3, actor=person):
         held = Membership.objects.filter(tenant_id=tenant, user_id=person).values_list("role", flat=True)
         roles = [MemberRole(role) for role in held]
-        made = carry_out(actor, roles, now=datetime.now(UTC), due=True, claim=claim)
+        made = carry_out(actor, roles, now=now, due=True, claim=claim)
     # What was given back waits for a person: no further attempt would mend it.
     return outbox.GivenUp(made[0].code) if made and made[0].code else outbox.Settled.DONE

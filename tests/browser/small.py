@@ -60,8 +60,15 @@ def unfiltered(kind: int, row: bytearray, before: bytearray, each: int) -> bytea
     return row
 
 
+def has_palette(png: bytes) -> bool:
+    """Return whether a PNG's colours are numbers of a palette: whether it is small already."""
+    return chunks(png)[b"IHDR"][9] == 3
+
+
 def small(png: bytes) -> bytes:
-    """Return the picture with its 256 commonest colours; each other becomes the nearest of them."""
+    """Return the picture with its 256 commonest colours; each other becomes the nearest of them. One that has a palette stays."""
+    if has_palette(png):
+        return png
     width, height, rows = rows_of(png)
     counted = Counter(colour for row in rows for colour in row)
     kept = [colour for colour, _ in counted.most_common(256)]
