@@ -464,7 +464,8 @@ def _earlier(made: Sequence[pending.Carried]) -> str:
     if not left:
         return ""
     words = _WORDS.get(left[0].code, left[0].code.replace("_", " "))
-    return f"{left[0].title or _('What you decided before')}: {_('it was not carried out, and waits again.')} {in_words(words)}"
+    title = left[0].title or _("What you decided before")
+    return _("%(title)s: it was not carried out, and waits again. %(why)s") % {"title": title, "why": in_words(words)}
 
 
 @_page("POST")

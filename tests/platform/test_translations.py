@@ -96,7 +96,7 @@ def test_the_catalogue_holds_what_the_sources_mark_and_no_more(language: str) ->
     held = {key(entry) for entry in catalogue(language) if not entry.obsolete}
     assert len(held) > 2_000
     missing = {each: str(path.relative_to(ROOT)) for each, path in marked().items() if each not in held}
-    assert missing == {}, "run `make translations`, and translate what is new"
+    assert missing == {}, "run `make translations`, and translate what is new; mark nothing inside an f-string"
     assert held - set(marked()) == set(), "run `make translations`: these are marked nowhere any more"
 
 
