@@ -77,6 +77,8 @@ def erase_payloads(tenant: UUID, payloads: Sequence[UUID]) -> Erased:
     given = list(payloads)
     derived = [row[0] for row in rows.fetch(_DERIVED_AMONG, [tenant, given])]
     rows.throw_away(tenant, derived)
+    # Before its text is gone: nobody ever finds a procedure without one that does not say so.
+    rows.execute(_UNTOLD, [tenant, given])
     owners = rows.fetch(_OWNERS, {"tenant": tenant, "payloads": given, "since": _REMEMBERED})
     requests = _forget_requests(tenant, owners)
     return _emptied(tenant, given, {"derived": len(derived), "requests": requests})
@@ -89,8 +91,6 @@ def _emptied(tenant: UUID, payloads: Sequence[UUID], counts: dict[str, int]) -> 
             # What is personal stands sealed, always; what is not may stand in clear.
             for name in (_COUNTED[purpose], "sealed" if above_internal else "clear"):
                 counts[name] = counts.get(name, 0) + 1
-        if _COUNTED["procedure"] in counts:
-            rows.execute(_UNTOLD, [tenant, list(payloads)])
     return Erased((), {name: count for name, count in counts.items() if count})
 
 
@@ -282,11 +282,21 @@ UPDATE memory_candidatesaying s SET quote_id = NULL WHERE s.tenant_id = %s::uuid
 _DELETE_PAYLOADS = "DELETE FROM memory_payload p WHERE p.tenant_id = %s::uuid AND p.id = ANY (%s::uuid[])"
 
 
-def end_quotes(tenant: UUID, evidence: Sequence[UUID], now: datetime) -> Erased:
+_REDACTED_EVIDENCE = """
+UPDATE memory_evidence e SET redaction_state = 'applied' WHERE e.tenant_id = %s::uuid AND e.id = ANY (%s::uuid[])
+"""
+
+
+def end_quotes(tenant: UUID, evidence: Sequence[UUID], cause: str) -> Erased:
     """Take from `evidence` its quotes, rows and all: what was said goes on marking its stretch without them.
 
-    For evidence whose own life is over while other evidence keeps its fact. Returns the evidence that had one.
+    For evidence whose own life is over while other evidence keeps its fact, whose episode was erased, or which was
+    `redacted` itself: then it says so from now on. Returns the evidence that had one.
     """
+    if cause not in CAUSES:
+        raise ValueError("no cause of an ending")
+    if cause == "redacted" and evidence:
+        rows.execute(_REDACTED_EVIDENCE, [tenant, list(evidence)])
     quotes = [row[0] for row in rows.fetch(_QUOTES_OF, [tenant, list(evidence)])] if evidence else []
     if not quotes:
         return Erased()

@@ -332,7 +332,7 @@ def _quotes(part: _Chunk, quotes: Sequence[UUID]) -> None:
     found = rows.fetch(_OVERDUE_QUOTES, {"tenant": part.tenant, "payloads": list(quotes), "keys": keys}) if keys else []
     said = [row[0] for row in found]
     going = part.counted(said, holds.free_quotes(part.tenant, said, actor=part.actor, act=_ACT, run=part.run.id))
-    part.ended("evidence", erasure.end_quotes(part.tenant, going, part.now), "expired")
+    part.ended("evidence", erasure.end_quotes(part.tenant, going, "expired"), "expired")
     proposed = rows.fetch(_PROPOSED_QUOTES, [part.tenant, list(quotes)])
     free = set(part.free("candidate", sorted({row[0] for row in proposed})))
     of_free = [quote for candidate, quote in proposed if candidate in free]

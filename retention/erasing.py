@@ -614,7 +614,8 @@ def _episodes(at: _Work, after: str | None) -> _Came:
     _leave(at, "fact", alone)
     quotes = removal.quotes_of_episodes(at.tenant, free)
     loose = holds.free_quotes(at.tenant, quotes, actor=at.actor, act="erasure", run=at.run.id) if quotes else []
-    ended = removal.end_quotes(at.tenant, loose, at.now) + removal.end_episodes(at.tenant, free, "erased", at.now)
+    # The episodes first: by their end the quotes from them are over.
+    ended = removal.end_episodes(at.tenant, free, "erased", at.now) + removal.end_quotes(at.tenant, loose, "erased")
     counts = _counted(ended)
     if alone:
         counts["facts_of_others_left"] = len(alone)

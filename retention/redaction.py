@@ -972,7 +972,7 @@ def _end(tenant: UUID, every: Sequence[Line], now: datetime) -> None:
     facts = _of(every, "fact")
     erasure.end_facts(tenant, facts, "redacted", now)
     of_facts = {row[0] for row in rows.fetch(_SAID_OF_FACTS, [tenant, facts])} if facts else set()
-    erasure.end_quotes(tenant, [each for each in _of(every, "evidence") if each not in of_facts], now)
+    erasure.end_quotes(tenant, [each for each in _of(every, "evidence") if each not in of_facts], "redacted")
     erasure.end_episodes(tenant, _of(every, "episode"), "redacted", now)
     erasure.end_candidates(tenant, _of(every, "candidate"), "redacted", now)
     erasure.erase_payloads(

@@ -827,7 +827,7 @@ def end_and_certify(world: World) -> None:
         run, fresh = runs.begin(job, "erasure", target_kind="subject", target_id=about, now=now)
         assert fresh
         assert runs.hold(world.tenant, run.id) == run
-        assert erasure.end_quotes(world.tenant, [lasting.evidence], now).counts == {"quotes": 1, "clear": 1}
+        assert erasure.end_quotes(world.tenant, [lasting.evidence], "redacted").counts == {"quotes": 1, "clear": 1}
         done = erasure.end_candidates(world.tenant, [asked.candidate], "erased", now)
         done += erasure.end_facts(world.tenant, facts, "erased", now)
         done += erasure.end_episodes(world.tenant, [kept.id], "erased", now)
