@@ -3,7 +3,8 @@
 What may be read goes with its content: subjects, consents, episodes, evidence with its times, retractions. What has ended
 goes as a tombstone, without content. Suppressions and holds travel along, and are in force before anything else is
 brought in. What comes in is judged by the policy of its new tenant, like every write: what has to wait for a person waits,
-what is refused is told by line and code. Proposals that wait, receipts and derived texts stay behind.
+what is refused is told by line and code. Proposals, procedures, restrictions, receipts and derived texts stay behind, and are counted
+in the file.
 
 Each key's acts come in the order in which they happened, so that every answer is the same as of any instant, known at any
 instant.
@@ -14,12 +15,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TextIO
 from uuid import UUID
+
+from django.db import connection
+from psycopg import IsolationLevel
 
 from memory import consent, remember, rows, suppression
 from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, parse
@@ -31,7 +36,7 @@ from retention import matters
 from tenants.actors import Actor, ActorKind, Scope
 from tenants.audit import Action, Event, append
 from tenants.errors import Malformed, Problem
-from tenants.isolation import Role, tenant_transaction
+from tenants.isolation import Role, borrowed, tenant_transaction
 from tenants.models import Agent
 from tenants.registry import OPERATOR, create_agent
 from tenants.secrets import keyring
@@ -117,11 +122,32 @@ WHERE h.tenant_id = %s::uuid AND h.state = 'active' ORDER BY h.id, s.id
 """
 
 
+# What stays behind, counted: each kind of row that is memory or decides about it, and that no line above carries.
+_LEFT_OUT = """
+SELECT 'subjects_without_names', count(*) FROM memory_subject x WHERE x.tenant_id = %(tenant)s::uuid AND NOT EXISTS (
+  SELECT FROM memory_subjectidentifier i JOIN memory_payload p ON p.tenant_id = i.tenant_id AND p.id = i.payload_id AND p.ended_at IS NULL
+    AND p.redaction_state = 'none' WHERE i.tenant_id = x.tenant_id AND i.subject_id = x.id)
+UNION ALL SELECT 'evidence_of_such_subjects', count(*) FROM memory_evidence v
+  JOIN memory_factkey k ON k.tenant_id = v.tenant_id AND k.id = v.key_id
+  WHERE v.tenant_id = %(tenant)s::uuid AND NOT EXISTS (
+    SELECT FROM memory_subjectidentifier i JOIN memory_payload p ON p.tenant_id = i.tenant_id AND p.id = i.payload_id
+      AND p.ended_at IS NULL AND p.redaction_state = 'none' WHERE i.tenant_id = v.tenant_id AND i.subject_id = k.subject_id)
+UNION ALL SELECT 'candidates', count(*) FROM memory_candidate x WHERE x.tenant_id = %(tenant)s::uuid
+UNION ALL SELECT 'procedure_versions', count(*) FROM memory_procedureversion x WHERE x.tenant_id = %(tenant)s::uuid
+UNION ALL SELECT 'restricted_subjects', count(*) FROM memory_subject x WHERE x.tenant_id = %(tenant)s::uuid AND x.restricted
+UNION ALL SELECT 'restricted_facts', count(*) FROM memory_fact x WHERE x.tenant_id = %(tenant)s::uuid AND x.restricted
+UNION ALL SELECT 'restricted_episodes', count(*) FROM memory_episode x WHERE x.tenant_id = %(tenant)s::uuid AND x.restricted
+UNION ALL SELECT 'derived_texts', count(*) FROM memory_derived x WHERE x.tenant_id = %(tenant)s::uuid AND x.payload_id IS NOT NULL
+UNION ALL SELECT 'receipts', count(*) FROM memory_receipt x WHERE x.tenant_id = %(tenant)s::uuid
+"""
+
+
 def write_out(actor: Actor, out: TextIO, *, now: datetime) -> Counter[str]:
     """Write the memory of the actor's tenant to `out`, a line each; return how many of which kind. Audited.
 
-    With the operator's authority: every class is in it. Opens its own transactions; what is written meanwhile may be in it
-    in part. Raises `KeyUnavailable`.
+    With the operator's authority: every class is in it. Everything is as it stood at one instant, whatever is written
+    meanwhile; while it runs, a rotation of the tenant's key waits. What stays behind is counted in a line of its own
+    (`left_out`). Opens its own transactions. Raises `KeyUnavailable`.
     """
     written: Counter[str] = Counter()
 
@@ -131,6 +157,31 @@ def write_out(actor: Actor, out: TextIO, *, now: datetime) -> Counter[str]:
 
     tenant = actor.tenant
     line("export", format=FORMAT, at=now, pepper=_pepper(tenant))
+    with _one_snapshot(tenant):
+        _all_out(tenant, line)
+        left = dict(rows.fetch(_LEFT_OUT, {"tenant": tenant}))
+    line("left_out", **{what: count for what, count in sorted(left.items()) if count})
+    line("end", lines=sum(written.values()) + 1)
+    with tenant_transaction(Role.WORKER, tenant=tenant):
+        append([_event(actor, Action.MEMORY_EXPORTED, written)])
+    return written
+
+
+@contextmanager
+def _one_snapshot(tenant: UUID) -> Iterator[None]:
+    """Read all of a tenant as it stands at one instant, under `Role.WRITER`, whatever is written meanwhile."""
+    connection.ensure_connection()
+    driver = connection.connection
+    before = driver.isolation_level
+    driver.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with tenant_transaction(Role.STAFF, tenant=tenant), borrowed(Role.WRITER, back_to=Role.STAFF):
+            yield
+    finally:
+        driver.isolation_level = before
+
+
+def _all_out(tenant: UUID, line: Callable[..., None]) -> None:
     names: dict[UUID, str] = {}
     for page in _pages(tenant, _SUBJECTS):
         for subject, each in _grouped(page).items():
@@ -138,20 +189,19 @@ def write_out(actor: Actor, out: TextIO, *, now: datetime) -> Counter[str]:
             # The first is its key; a subject whose names have ended is nobody's any more.
             names[subject] = told[0]
             line("subject", id=subject, key=told[0], aliases=told[1:], kind=each[0][1], restricted=each[0][2])
-    with tenant_transaction(Role.STAFF, tenant=tenant):
+    with borrowed(Role.STAFF, back_to=Role.WRITER):
         held = _grouped(rows.fetch(_HOLDS, [tenant]))
-    with tenant_transaction(Role.WRITER, tenant=tenant):
-        for key, digest, decided_at, cause, target_kind, target, attribute in rows.fetch(_SUPPRESSIONS, [tenant]):
+    for key, digest, decided_at, cause, target_kind, target, attribute in rows.fetch(_SUPPRESSIONS, [tenant]):
+        line(
+            "suppression", key=key, digest=bytes(digest).hex(), decided_at=decided_at, cause=cause,
+            target_kind=target_kind, target=target, attribute=attribute,
+        )  # fmt: skip
+    for subject, ref, purposes, granted_at, withdrawn_at in rows.fetch(_CONSENTS, [tenant]):
+        if subject in names:
             line(
-                "suppression", key=key, digest=bytes(digest).hex(), decided_at=decided_at, cause=cause,
-                target_kind=target_kind, target=target, attribute=attribute,
+                "consent", subject=names[subject], ref=ref, purposes=purposes, granted_at=granted_at,
+                withdrawn_at=withdrawn_at,
             )  # fmt: skip
-        for subject, ref, purposes, granted_at, withdrawn_at in rows.fetch(_CONSENTS, [tenant]):
-            if subject in names:
-                line(
-                    "consent", subject=names[subject], ref=ref, purposes=purposes, granted_at=granted_at,
-                    withdrawn_at=withdrawn_at,
-                )  # fmt: skip
     for page in _pages(tenant, _EPISODES):
         for row in page:
             _episode_out(tenant, row, names, line)
@@ -161,17 +211,12 @@ def write_out(actor: Actor, out: TextIO, *, now: datetime) -> Counter[str]:
                 _key_out(tenant, key, names[subject], attribute, multi, line)
     for scopes in held.values():
         line("hold", matter=scopes[0][1], reason=scopes[0][2], scopes=[_scope_out(row, names) for row in scopes])
-    line("end", lines=sum(written.values()) + 1)
-    with tenant_transaction(Role.WORKER, tenant=tenant):
-        append([_event(actor, Action.MEMORY_EXPORTED, written)])
-    return written
 
 
 def _pages(tenant: UUID, statement: str) -> Iterator[list[tuple[Any, ...]]]:
     after = UUID(int=0)
     while True:
-        with tenant_transaction(Role.WRITER, tenant=tenant):
-            found = rows.fetch(statement, {"tenant": tenant, "after": after, "limit": _PAGE})
+        found = rows.fetch(statement, {"tenant": tenant, "after": after, "limit": _PAGE})
         if not found:
             return
         yield found
@@ -206,8 +251,7 @@ def _episode_out(tenant: UUID, row: Sequence[Any], names: Mapping[UUID, str], li
 
 def _key_out(tenant: UUID, key: UUID, subject: str, attribute: str, multi: bool, line: Callable[..., None]) -> None:
     """Write the acts of one key in the order in which they happened."""
-    with tenant_transaction(Role.WRITER, tenant=tenant):
-        found = rows.fetch(_EVIDENCE, {"tenant": tenant, "key": key})
+    found = rows.fetch(_EVIDENCE, {"tenant": tenant, "key": key})
     # What a correction took back is said by the correction.
     by_correction = {row[15] for row in found if row[15] is not None}
     acts: list[tuple[datetime, bool, int]] = []

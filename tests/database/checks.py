@@ -352,6 +352,8 @@ def promote_a_procedure(world: World) -> None:
         assert ProcedureVersion.history.filter(id=version).count() == 6
     with reading(world) as actor:
         assert name in [each["procedure"] for each in promotion.listed(actor, cursor=None, limit=200)["results"]]
+    empty = _EMPTIED.format("payload_id", "memory_procedureversion")
+    assert _is_barred(working(world), empty, first, "has not ended")
     with working(world):
         fetch("UPDATE memory_procedureversion SET redaction_state = 'applied', redaction_fields = '{body}'"
               " WHERE id = %s AND state = 'active' RETURNING id", [first])  # fmt: skip
@@ -643,6 +645,8 @@ def export_for_a_subject(world: World) -> None:
     assert access.work(world.tenant, export) is outbox.Settled.DONE
     with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
         assert access.download(officer, export, now=now)
+    empty = _EMPTIED.format("payload_id", "retention_accessexport")
+    assert _is_barred(working(world), empty, export, "has not ended")
     world.age("UPDATE retention_accessexport SET expires_at = now() WHERE id = %s", export)
     with tenant_transaction(Role.WORKER, tenant=world.tenant):
         # One that was cut off before left another.
@@ -822,6 +826,8 @@ def end_and_certify(world: World) -> None:
         return holds.held(world.tenant, kind, ids)
 
     job = endings.worker(world.tenant)
+    let_go = "UPDATE memory_evidence SET quote_id = NULL WHERE id = %s RETURNING id"
+    assert _is_barred(working(world), let_go, said.evidence, "has not ended")
     with working(world):
         holds.share(world.tenant)
         run, fresh = runs.begin(job, "erasure", target_kind="subject", target_id=about, now=now)
@@ -1248,6 +1254,12 @@ def erase_and_tell(world: World) -> None:
     with acting(first) as who:
         asked = erasing.ask(who, erasing.subject_of(world.tenant, again), reason="law", now=now)
         erasing.withdraw(who, asked.id, now=now)
+
+
+_EMPTIED = (
+    "UPDATE memory_payload SET clear = NULL, sealed = NULL, key_id = NULL, redaction_state = 'applied', ended_at = clock_timestamp()"
+    " WHERE id = (SELECT {} FROM {} WHERE id = %s) RETURNING id"
+)
 
 
 def _is_barred(transaction: AbstractContextManager[Any], statement: str, record: UUID, why: str = "legal hold") -> bool:

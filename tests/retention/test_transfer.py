@@ -1,12 +1,14 @@
 """Memory taken out of one tenant and brought into another answers every question as before, and nothing ended comes along."""
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
 
 from memory import endings, recall, rows, suppression
 from retention import holds, matters, transfer
@@ -262,3 +264,74 @@ def test_a_bad_line_is_told_by_number_and_code_and_sinks_no_other(tenant: Any, a
     assert len(done.refused) == 1
     assert "not a city" not in str(done.refused)
     assert done.counts["evidence"] == 1
+
+
+# what users of such systems reported ------------------------------------------------------------------------------------
+
+
+def test_c138_counts_before_and_after_match_and_what_is_left_out_is_listed(
+    tenant: Any, agent: Any, superuser: Any, tmp_path: Path
+) -> None:
+    publish(tenant)
+    history_of(tenant, agent)
+    # A conflict of equals is asked about: proposals stay behind.
+    for city in ("Oslo", "Rome"):
+        Ledger(agent).post(
+            "/facts/",
+            {"subject": "otto", "attribute": "city", "value": city, "valid_from": day(1).isoformat(),
+             "provenance": {"turn_id": f"t-{city}"}, "confidence": 0.2},
+        )  # fmt: skip
+
+    def count(of: Organisation, table: str) -> int:
+        return int(superuser.execute(f"SELECT count(*) FROM {table} WHERE tenant_id = %s", [of.id]).fetchone()[0])
+
+    file = exported(tenant, tmp_path)
+    carried = {
+        "memory_subject": len(lines(file, "subject")),
+        "memory_subjectidentifier": sum(1 + len(each["aliases"]) for each in lines(file, "subject")),
+        "memory_episode": len(lines(file, "episode")),
+        "memory_evidence": len(lines(file, "evidence")) + len(lines(file, "tombstone")),
+        "policies_consent": len(lines(file, "consent")),
+    }
+    assert {table: count(tenant, table) for table in carried} == carried
+    (left,) = lines(file, "left_out")
+    assert left.pop("line") == "left_out"
+    assert {
+        "candidates": count(tenant, "memory_candidate"),
+        "receipts": count(tenant, "memory_receipt"),
+    }.items() <= left.items()
+    target = another()
+    assert transfer.read_in(target.id, file, now=datetime.now(UTC)).refused == []
+    # What is derived of what came is the same as well.
+    for table in (*carried, "memory_fact", "memory_belief"):
+        assert count(target, table) == count(tenant, table), table
+    assert count(target, "memory_fact") > 5
+
+
+def test_an_export_is_of_one_instant_whatever_is_written_meanwhile(
+    tenant: Any, agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tenant)
+    say(agent, "mira", "city", "Oslo")
+    written: list[Any] = []
+    subjects = transfer._SUBJECTS
+
+    def write() -> None:
+        written.append(say(agent, "mira", "city", "Rome").fact)
+        connection.close()
+
+    def paged(of: UUID, statement: str) -> Any:
+        yield from real(of, statement)
+        if statement is subjects:
+            # Another session writes when the names are out and the facts are not.
+            writer = threading.Thread(target=write)
+            writer.start()
+            writer.join()
+
+    real = transfer._pages
+    monkeypatch.setattr(transfer, "_pages", paged)
+    file = exported(tenant, tmp_path)
+    assert written
+    assert [each["value"] for each in lines(file, "evidence")] == ["Oslo"]
+    monkeypatch.undo()
+    assert sorted(each["value"] for each in lines(exported(tenant, tmp_path), "evidence")) == ["Oslo", "Rome"]
