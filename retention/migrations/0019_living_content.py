@@ -26,5 +26,5 @@ REVOKE SELECT (tenant_id, payload_id, expires_at) ON retention_accessexport FROM
 
 
 class Migration(migrations.Migration):
-    dependencies = [("retention", "0017_restriction_kept"), ("memory", "0025_terms_outlive_subjects")]
+    dependencies = [("retention", "0018_desk_undo"), ("memory", "0025_terms_outlive_subjects")]
     operations = [migrations.RunSQL(SQL, UNDO)]
