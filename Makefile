@@ -38,7 +38,7 @@ stop: .run-packages ## Stop what runs on MUNIMENT_HOME
 	@$(PY) -m config.launch stop
 
 test: .dev-packages ## Run the tests on a PostgreSQL of their own (ARGS="..." goes to pytest)
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(if $(DATABASE_URL),,-n auto --maxprocesses 4 --dist loadfile) $(ARGS)
 
 check: lint types contracts migrations docs test ## Everything that must hold: lint, types, contracts, migrations, docs, tests
 

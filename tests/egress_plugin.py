@@ -27,11 +27,13 @@ def _block() -> Path:
     return Path(name)
 
 
-if os.environ.get(_NOTED_IN):
+_PARENT = os.environ.get(_NOTED_IN)
+if _PARENT and "PYTEST_XDIST_WORKER" not in os.environ:
     # A suite that a suite starts notes where its parent does.
-    NOTED = Path(os.environ[_NOTED_IN])
+    NOTED = Path(_PARENT)
     _OWN = False
 else:
+    # Each worker of a suite has notes of its own: what a test of one expects is no fault of another's.
     NOTED = _block()
     _OWN = True
 
@@ -54,6 +56,9 @@ def expected() -> Iterator[list[str]]:
 
 def pytest_sessionfinish(session: Any, exitstatus: int) -> None:
     refused = attempts()
+    if refused and _OWN and _PARENT:
+        with Path(_PARENT).open("a", encoding="utf-8") as notes:
+            notes.writelines(f"{line}\n" for line in refused)
     if refused and _OWN:
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
