@@ -26,7 +26,7 @@ endef
 	$(call install,dev $(EXTRAS))
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 run: .run-packages ## Set everything up, print the demonstration, serve on 127.0.0.1 until Ctrl-C
 	@$(PY) -m config.launch run --with-parent

@@ -180,6 +180,15 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
         found: QuerySet[Model] = history_manager.filter(**{pk_name: object_id}).select_related("history_user")
         return found
 
+    def set_history_delta_changes(
+        self, request: HttpRequest, historical_records: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        super().set_history_delta_changes(request, historical_records, *args, **kwargs)
+        for record in historical_records:
+            record.history_change_reason = in_words(record.history_change_reason)
+            for change in getattr(record, "history_delta_changes", ()):
+                change.update(old=in_words(change["old"]), new=in_words(change["new"]))
+
     def history_form_view(
         self, request: HttpRequest, object_id: str, version_id: str, extra_context: Any = None
     ) -> HttpResponse:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings as in_force
 from django.test import Client
+from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import trans_real
 
@@ -153,6 +154,8 @@ class Words(HTMLParser):
             self.found.append(" ".join(data.split()))
 
 
+#: An instant as Esperanto writes it.
+_INSTANT = re.compile(r"\d+-a de ⟦\w+⟧ \d{4}, je [\d:]+")
 _INNERMOST = re.compile(r"⟦[^⟦⟧]*⟧")
 #: Ours in every language, and forms that no language changes.
 _SAME = re.compile(r"\b(Muniment|UTC|SHA|English|Deutsch|Esperanto|en|de|eo|JSON|CSV|esc|min|h|d|s)\b")
@@ -166,7 +169,7 @@ def unmarked(page: str, data: set[str]) -> list[str]:
     words.feed(page)
     found = []
     for each in words.found:
-        left = each
+        left = _INSTANT.sub(" ", each)
         while _INNERMOST.search(left):
             left = _INNERMOST.sub(" ", left)
         for known in sorted(data, key=len, reverse=True):
@@ -187,6 +190,10 @@ OTHER_PAGES = (
     *("/admin/tenants/membership/invite/", "/admin/password_change/", "/admin/nothing/"),
     *("/admin/retention/subjectrequest/lodge/", "/admin/retention/lifetimechange/due/"),
 )
+WITH_HISTORY = (
+    *("policies/attribute", "policies/policy", "policies/decisionrequest", "retention/matter", "retention/hold"),
+    *("tenants/tenant", "tenants/agent", "tenants/membership", "memory/procedureversion"),
+)
 ADMINS = ("tenants/tenant", "tenants/agent", "tenants/agentkey", "tenants/membership", "tenants/auditevent")
 
 
@@ -198,11 +205,25 @@ def test_no_page_says_a_word_that_a_translator_never_saw(tenant: Any, bracketed:
     data = names_of(client, tenant, person, ledger)
     left: dict[str, str] = {}
     paths = list(OTHER_PAGES)
+    rows = {}
     for model in (*MODELS, *ADMINS, "retention/redactionrequest"):
-        row = first_row(seen(client, f"/admin/{model}/"), model)
-        paths += [f"/admin/{model}/", f"/admin/{model}/{row}/change/"]
-    for path in paths:
-        answer = client.get(path, follow=True)
+        rows[model] = first_row(seen(client, f"/admin/{model}/"), model)
+        paths += [f"/admin/{model}/", f"/admin/{model}/{rows[model]}/change/"]
+    paths += [f"/admin/{model}/{rows[model]}/history/" for model in WITH_HISTORY]
+    episode, fact, agent = rows["memory/episode"], rows["memory/fact"], rows["tenants/agent"]
+    paths += [
+        f"/admin/retention/redactionrequest/propose/?kind=episode&id={episode}",
+        reverse("admin:retention_lifetimechange_of", args=[fact]),
+        *(f"/admin/tenants/agent/{agent}/key/", f"/admin/tenants/agentkey/{rows['tenants/agentkey']}/rotate/"),
+        *(
+            f"/admin/tenants/agentkey/{rows['tenants/agentkey']}/revoke/",
+            "/admin/policies/policy/explain/?attribute=city",
+        ),
+        f"/admin/tenants/membership/{rows['tenants/membership']}/remove/",
+    ]
+    shown = [f"/admin/memory/{model}/{rows[f'memory/{model}']}/show/" for model in ("candidate", "procedureversion")]
+    for path in (*paths, *shown):
+        answer = client.post(path) if path in shown else client.get(path, follow=True)
         assert answer.status_code in (200, 404), path
         left |= dict.fromkeys(unmarked(answer.content.decode(), data), path)
     assert not left, "\n".join(f"{path}: {words}" for words, path in left.items())
