@@ -13,6 +13,7 @@ what is known of others by its episodes alone, a person decides on.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,8 +33,9 @@ from memory.subjects import opened
 from policies import approvals
 from policies.approvals import Act, Answer, Asked
 from policies.models import DecisionRequest
-from retention import access, certificates, endings_log, holds, runs
+from retention import access, certificates, endings_log, holds, redaction, runs
 from retention.runs import Run
+from retention.strategies import joined
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
@@ -580,16 +582,24 @@ SELECT e.turn_id, p.id, p.clear, p.sealed, k.wrapped, k.version FROM memory_epis
 WHERE e.tenant_id = %s::uuid AND e.id = ANY (%s::uuid[])
 """
 _LEAVE = """
-INSERT INTO retention_erasureitem (tenant_id, id, erasure_id, kind, target_id, found_at)
-SELECT %s::uuid, w.id, %s::uuid, %s, w.target, clock_timestamp() FROM unnest(%s::uuid[], %s::uuid[]) AS w (id, target)
+INSERT INTO retention_erasureitem (tenant_id, id, erasure_id, kind, target_id, spans, found_at)
+SELECT %s::uuid, w.id, %s::uuid, %s, w.target, w.spans::integer[], clock_timestamp()
+FROM unnest(%s::uuid[], %s::uuid[], %s::text[]) AS w (id, target, spans)
 ON CONFLICT DO NOTHING
 """
 
 
-def _leave(at: _Work, kind: str, targets: Sequence[UUID]) -> None:
-    """Leave to a person what the erasure must not decide by itself."""
+def _leave(
+    at: _Work, kind: str, targets: Sequence[UUID], spans: Mapping[UUID, Sequence[redaction.Span]] | None = None
+) -> None:
+    """Leave to a person what the erasure must not decide by itself; of a text, with where it names the subject."""
     if targets and at.erasure is not None:
-        rows.execute(_LEAVE, [at.tenant, at.erasure.id, kind, [new_id() for _ in targets], list(targets)])
+        places = [
+            "{" + ",".join(str(place) for span in (spans or {}).get(each, ()) for place in span) + "}"
+            for each in targets
+        ]
+        ids = [new_id() for _ in targets]
+        rows.execute(_LEAVE, [at.tenant, at.erasure.id, kind, ids, list(targets), places])
 
 
 def _episodes(at: _Work, after: str | None) -> _Came:
@@ -641,6 +651,10 @@ WHERE e.tenant_id = %s::uuid AND e.id = ANY (%s::uuid[]) AND e.subject_id IS DIS
 _LOOKED_INTO = 500
 
 
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(r"\s+".join(map(re.escape, name.split())), re.IGNORECASE)
+
+
 def _mentions(at: _Work, after: str | None) -> _Came:
     """Find where others' episodes name the subject: by what was recognised when they came, and by the names' words."""
     if at.erasure is None:
@@ -651,6 +665,22 @@ def _mentions(at: _Work, after: str | None) -> _Came:
             opened(at.tenant, row[0], row[1], *row[2:])
             for row in rows.fetch(_NAMES_SAID, [at.tenant, list(at.erasure.names)])
         ]
+    said = [_pattern(name) for name in names if name.strip()]
+    places: dict[UUID, list[redaction.Span]] = {}
+
+    def look(episodes: Sequence[UUID]) -> None:
+        """Note where these texts say any of the names."""
+        for start in range(0, len(episodes), EPISODES):
+            with borrowed(Role.WRITER, back_to=Role.WORKER):
+                for episode, *content in rows.fetch(
+                    _SAID_IN, [at.tenant, list(episodes[start : start + EPISODES]), at.subject]
+                ):
+                    text = opened(at.tenant, content[0], "episode", *content[1:])
+                    spans = joined([each.span() for pattern in said for each in pattern.finditer(text)])
+                    if spans:
+                        places[episode] = spans[: redaction.MOST_SPANS]
+
+    look(sorted(found))
     for name in names:
         words = lexemes.lexemes(name, search.language())
         with connection.cursor() as cursor:
@@ -659,12 +689,9 @@ def _mentions(at: _Work, after: str | None) -> _Came:
             hits = (
                 search.find(at.tenant, words, subject=None, kinds=["episode"]).episodes[:_LOOKED_INTO] if words else []
             )
-        wanted = [hit.target for hit in hits if hit.target not in found]
-        with borrowed(Role.WRITER, back_to=Role.WORKER):
-            for episode, *content in rows.fetch(_SAID_IN, [at.tenant, wanted, at.subject]) if wanted else []:
-                if name.casefold() in opened(at.tenant, content[0], "episode", *content[1:]).casefold():
-                    found.add(episode)
-    _leave(at, "mention", sorted(found))
+        look([hit.target for hit in hits if hit.target not in found and hit.target not in places])
+    found |= set(places)
+    _leave(at, "mention", sorted(found), places)
     return _Came(None, {"mentions_left": len(found)} if found else {})
 
 
@@ -898,7 +925,7 @@ STEPS = tuple(name for name, _ in _STEPS)
 
 
 _ITEM = """
-SELECT i.erasure_id, i.kind, i.target_id FROM retention_erasureitem i
+SELECT i.erasure_id, i.kind, i.target_id, i.spans FROM retention_erasureitem i
 WHERE i.tenant_id = %s::uuid AND i.id = %s::uuid AND i.state = 'open' FOR UPDATE
 """
 _ITEM_DECIDED = """
@@ -907,10 +934,13 @@ WHERE tenant_id = %s::uuid AND id = %s::uuid
 """
 
 
-def decide_item(actor: Actor, item: UUID, *, keep: bool, reason: str, now: datetime) -> None:
-    """Decide on what an erasure left: another's fact is kept on a ground, or ended; a mention is kept, or was redacted.
+def decide_item(actor: Actor, item: UUID, *, keep: bool, reason: str, now: datetime) -> UUID | None:
+    """Decide on what an erasure left: another's fact is kept on a ground, or ended; a mention is kept, or is to be redacted.
 
-    In the caller's transaction under `Role.STAFF`. Raises `Missing`, `Forbidden`, `Refused`, `Clash("held")`.
+    A mention that is to be redacted is proposed for it by this act, with the spans in which the text names the subject, and
+    hidden from then on; another person decides on that. Returns the proposal; None where there is none, also where the text
+    says none of the names any more. In the caller's transaction under `Role.STAFF`. Raises `Missing`, `Forbidden`, `Refused`,
+    `Clash("held")`, and what `redaction.propose` raises.
     """
     if actor.kind is not ActorKind.PERSON:
         raise Forbidden("a_person_decides")
@@ -921,11 +951,23 @@ def decide_item(actor: Actor, item: UUID, *, keep: bool, reason: str, now: datet
     found = rows.fetch(_ITEM, [actor.tenant, item])
     if not found:
         raise Missing
-    erasure, kind, target = found[0]
+    erasure, kind, target, places = found[0]
+    proposal: UUID | None = None
+    if kind == "mention" and not keep and places:
+        spans = tuple(zip(places[::2], places[1::2], strict=True))
+        pick = redaction.Pick(kind=redaction.Kind.EPISODE, target=target, spans=spans)
+        proposal = redaction.propose(actor, [pick], reason="third_party", now=now).id
     if kind == "fact" and not keep:
         with borrowed(Role.WORKER, back_to=Role.STAFF):
             if not holds.free_facts(actor.tenant, [target], "erased", actor=actor, act="erasure"):
                 raise Clash("held")
             removal.end_facts(actor.tenant, [target], "erased", now)
     rows.execute(_ITEM_DECIDED, ["kept" if keep else "ended", reason, actor.id, now, actor.tenant, item])
-    append([_event(actor, Action.ERASURE_ITEM_DECIDED, erasure, reason, kept=int(keep))])
+    append(
+        [
+            _event(
+                actor, Action.ERASURE_ITEM_DECIDED, erasure, reason, kept=int(keep), proposed=int(proposal is not None)
+            )
+        ]
+    )
+    return proposal

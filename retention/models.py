@@ -405,6 +405,8 @@ class ErasureItem(Named):
     erasure = Link(Erasure)
     kind = models.TextField()
     target_id = models.UUIDField()
+    #: Of a mention, where the text names the subject: first and last place in turn.
+    spans = ArrayField(models.IntegerField(), default=list)
     state = models.TextField(default="open")
     reason = models.TextField(null=True)
     found_at = models.DateTimeField()

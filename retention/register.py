@@ -266,7 +266,8 @@ _MODELS: dict[str, Fields] = {
         content_free="tenant state reason preview asked_kind asked_at approved_at finished_at",
     ),
     "retention.ErasureItem": _fields(
-        pseudonymous="id erasure target_id decided_by", content_free="tenant kind state reason found_at decided_at"
+        pseudonymous="id erasure target_id decided_by",
+        content_free="tenant kind spans state reason found_at decided_at",
     ),
     "retention.NoticeEndpoint": _fields(
         pseudonymous="id agent key sealed", content_free="tenant url created_at ended_at"

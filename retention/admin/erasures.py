@@ -181,8 +181,9 @@ class ErasureAdmin(PageAdmin):
         if keep is None:
             raise ValueError
         item = uuid_or_missing(request.POST.get("item", ""))
-        erasing.decide_item(standing(request).actor, item, keep=keep, reason=request.POST.get("reason", ""), now=_now())
-        return _("Decided.")
+        reason = request.POST.get("reason", "")
+        proposal = erasing.decide_item(standing(request).actor, item, keep=keep, reason=reason, now=_now())
+        return _("Decided.") if proposal is None else _("Hidden, and proposed for redaction.")
 
     def _act(self, act: Callable[[HttpRequest, Any], str]) -> Callable[..., HttpResponse]:
         def view(request: HttpRequest, object_id: str) -> HttpResponse:

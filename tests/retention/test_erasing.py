@@ -11,13 +11,14 @@ from memory import recall, rows
 from memory.outbox import Settled
 from memory.outcomes import Denied, EpisodeKept, Written
 from policies.approvals import Answer
-from retention import certificates, erasing, matters, runs
+from retention import certificates, erasing, matters, redaction, runs
 from retention.erasing import Erasure
 from retention.matters import Target
 from tenants.actors import Actor, ActorKind, MemberRole
 from tenants.errors import Clash, Forbidden, Missing
 from tenants.isolation import Role, tenant_transaction
 from tenants.secrets import provider
+from tests.memory.background import settle_all
 from tests.memory.doors import Doors, day
 
 
@@ -375,6 +376,39 @@ def test_anothers_fact_that_has_lost_its_only_source_is_ended_or_kept_by_a_perso
     decide_item(office, left["mention"], keep=True)
     with pytest.raises(Missing):
         decide_item(office, left["mention"], keep=False)
+
+
+def test_a_mention_is_proposed_for_redaction_with_its_spans_and_another_person_takes_it_out(office: Office) -> None:
+    doors = office.doors
+    furnish(office)
+    kept = doors.episode("Then mira  okafor and MIRA OKAFOR called.", subject="bob", turn_id="e-3", extract="no")
+    settle_all(doors.organisation)
+    erasure = office.erased()
+    with tenant_transaction(Role.STAFF, tenant=doors.id):
+        left = dict(
+            rows.fetch(
+                "SELECT target_id, id FROM retention_erasureitem WHERE kind = 'mention' AND erasure_id = %s",
+                [erasure.id],
+            )
+        )
+    with tenant_transaction(Role.STAFF, tenant=doors.id, actor=office.first.id):
+        proposal = erasing.decide_item(office.first, left[kept.id], keep=False, reason="other", now=now())
+        assert proposal is not None
+        (picks,) = redaction.picked(redaction.queue(doors.id)).values()
+    assert [(each.target, each.spans) for each in picks] == [(kept.id, ((5, 17), (22, 33)))]
+    # Hidden from the proposal on.
+    with pytest.raises(Missing), doors.reading():
+        recall.episode(doors.agent, kept.id)
+    with tenant_transaction(Role.STAFF, tenant=doors.id, actor=office.first.id):
+        shown = redaction.examine(office.first, proposal).digest
+    with pytest.raises(Forbidden), tenant_transaction(Role.STAFF, tenant=doors.id, actor=office.first.id):
+        redaction.apply(office.first, proposal, shown=shown, reason="checked", now=now())
+    with tenant_transaction(Role.STAFF, tenant=doors.id, actor=office.second.id):
+        assert redaction.apply(office.second, proposal, shown=shown, reason="checked", now=now()).applied
+    with doors.reading():
+        told = str(recall.episode(doors.agent, kept.id)).casefold()
+    assert "called" in told
+    assert "okafor" not in told
 
 
 # again ------------------------------------------------------------------------------------------------------------------
