@@ -35,7 +35,7 @@ from policies.approvals import Act, Answer, Asked
 from policies.models import DecisionRequest
 from retention import access, certificates, endings_log, holds, redaction, runs
 from retention.runs import Run
-from retention.strategies import joined
+from retention.strategies import Span, joined
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.audit import Action, Event, append
 from tenants.errors import Clash, FieldError, Forbidden, Missing, Refused
@@ -590,7 +590,7 @@ ON CONFLICT DO NOTHING
 
 
 def _leave(
-    at: _Work, kind: str, targets: Sequence[UUID], spans: Mapping[UUID, Sequence[redaction.Span]] | None = None
+    at: _Work, kind: str, targets: Sequence[UUID], spans: Mapping[UUID, Sequence[Span]] | None = None
 ) -> None:
     """Leave to a person what the erasure must not decide by itself; of a text, with where it names the subject."""
     if targets and at.erasure is not None:
@@ -666,7 +666,7 @@ def _mentions(at: _Work, after: str | None) -> _Came:
             for row in rows.fetch(_NAMES_SAID, [at.tenant, list(at.erasure.names)])
         ]
     said = [_pattern(name) for name in names if name.strip()]
-    places: dict[UUID, list[redaction.Span]] = {}
+    places: dict[UUID, list[Span]] = {}
 
     def look(episodes: Sequence[UUID]) -> None:
         """Note where these texts say any of the names."""
