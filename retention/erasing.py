@@ -589,9 +589,7 @@ ON CONFLICT DO NOTHING
 """
 
 
-def _leave(
-    at: _Work, kind: str, targets: Sequence[UUID], spans: Mapping[UUID, Sequence[Span]] | None = None
-) -> None:
+def _leave(at: _Work, kind: str, targets: Sequence[UUID], spans: Mapping[UUID, Sequence[Span]] | None = None) -> None:
     """Leave to a person what the erasure must not decide by itself; of a text, with where it names the subject."""
     if targets and at.erasure is not None:
         places = [
