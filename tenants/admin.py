@@ -168,6 +168,9 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
         return self.has_view_permission(request, obj)
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            # Before the library looks: the role of whoever may not see the row may not even read its history.
+            raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         page: HttpResponse = super().history_view(request, known_id(object_id), extra_context)
@@ -192,6 +195,8 @@ class HistoryAdmin(SimpleHistoryAdmin, ReadOnlyAdmin):
     def history_form_view(
         self, request: HttpRequest, object_id: str, version_id: str, extra_context: Any = None
     ) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         if not (version_id.isascii() and version_id.isdigit() and len(version_id) < 19):

@@ -142,12 +142,17 @@ class ErasureAdmin(PageAdmin):
 
     def of_view(self, request: HttpRequest, subject: str) -> HttpResponse:
         """Lead to the erasure of a subject, the newest where there were several."""
+        # First: the role of whoever may not see erasures may not even read their table.
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
         try:
             about = uuid_or_missing(subject)
         except Missing:
             raise Http404 from None
         found = Erasure.objects.filter(subject_id=about).order_by("-id").first()
-        if found is None or not self.has_view_permission(request):
+        if found is None:
             raise Http404
         return HttpResponseRedirect(reverse("admin:retention_erasure_change", args=[found.id]))
 

@@ -583,6 +583,7 @@ _OUTCOMES = {
 @_page("GET", "HEAD")
 def find(request: HttpRequest, at: _At, queue: str) -> HttpResponse:
     """Return where the row of an id is shown. Ids alone are looked for, never content."""
+    at.queue(queue)
     wanted = _id_or_none(request.GET.get("id", "").strip())
     if wanted is None:
         raise Malformed
