@@ -235,6 +235,7 @@ SPECTACULAR_SETTINGS = {
         "retention.api.keeping_schema.add_components",
         "retention.api.redaction_schema.add_components",
         "retention.api.erasure_schema.add_components",
+        "retention.api.restriction_schema.add_components",
         "tenants.api.schema.say_of_every_operation",
     ],
 }

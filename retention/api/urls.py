@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from retention.api import endings, erasures, holds, keeping, redactions, requests
+from retention.api import endings, erasures, holds, keeping, redactions, requests, restrictions
 
 urlpatterns = [
     path("runs/", endings.Runs.as_view(), name="runs"),
@@ -23,6 +23,8 @@ urlpatterns = [
     path("holds/<str:id>/", holds.HoldById.as_view(), name="hold"),
     path("holds/<str:id>/release/", holds.ProposeRelease.as_view(), name="propose_release"),
     path("holds/<str:id>/refused/", holds.Refusals.as_view(), name="refused_endings"),
+    path("restrictions/", restrictions.Restrictions.as_view(), name="restrictions"),
+    path("restrictions/<str:id>/", restrictions.RestrictionById.as_view(), name="restriction"),
     path("redactions/", redactions.Redactions.as_view(), name="redactions"),
     path("redactions/<str:id>/", redactions.RedactionById.as_view(), name="redaction"),
     path("redactions/<str:id>/apply/", redactions.AskToApply.as_view(), name="apply_redaction"),

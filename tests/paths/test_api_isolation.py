@@ -24,6 +24,7 @@ BY_ID = [
     ("GET", "/subject-requests/{asked}/", None),
     ("GET", "/facts/{fact}/lifetime/", None),
     ("GET", "/erasures/{erasure}/", None),
+    ("GET", "/restrictions/{restriction}/", None),
     ("GET", "/matters/{matter}/", None),
     ("GET", "/holds/{hold}/", None),
     ("GET", "/holds/{hold}/refused/", None),
@@ -40,6 +41,7 @@ READS = [
     "/redactions/",
     "/subject-requests/",
     "/erasures/",
+    "/restrictions/",
     "/procedures/",
     "/whoami/",
 ]
@@ -52,6 +54,7 @@ WRITES: list[tuple[str, str, Any]] = [
     ("POST", "/policies/explain/", {"fact": saying(value="Rome")}),
     ("POST", "/subject-requests/", {"kind": "access", "subject": "mira"}),
     ("POST", "/erasures/", {"subject": "mira", "reason": "law"}),
+    ("POST", "/restrictions/", {"subject": "mira", "ground": "unlawful"}),
     ("POST", "/notice-endpoints/", {"url": "https://agent.invalid/hook"}),
     ("POST", "/matters/", {"reference": "case-1", "reason": "audit"}),
     ("POST", "/holds/", {"matter": str(UUID(int=1)), "scopes": [{"session_id": "s"}]}),
@@ -66,9 +69,11 @@ def written(ledger: Ledger) -> dict[str, str]:
     ledger.post("/consents/", {"subject": "mira", "ref": "consent-of-this-tenant"})
     matter = ledger.post("/matters/", {"reference": "case-of-this-tenant", "reason": "audit"}).json()["id"]
     scopes = [{"session_id": "a-session-of-nobody"}]
+    restricted = ledger.said("a third", "tag", "to be restricted")["fact"]["id"]
     hidden = {"kind": "fact", "id": ledger.said("another", "tag", "to be redacted")["fact"]["id"]}
     return {
         "redaction": ledger.post("/redactions/", {"items": [hidden], "reason": "other"}).json()["id"],
+        "restriction": ledger.post("/restrictions/", {"fact": restricted, "ground": "other"}).json()["id"],
         "matter": matter,
         "hold": ledger.post("/holds/", {"matter": matter, "scopes": scopes}).json()["id"],
         "fact": fact["fact"]["id"],
@@ -91,7 +96,19 @@ def test_c052_c121_another_tenants_id_looks_like_a_missing_and_a_malformed_one(
     ledger: Ledger, foreign: Ledger, method: str, path: str, body: Any
 ) -> None:
     theirs = written(foreign)
-    names = ("fact", "evidence", "candidate", "episode", "consent", "matter", "hold", "asked", "redaction", "erasure")
+    names = (
+        "fact",
+        "evidence",
+        "candidate",
+        "episode",
+        "consent",
+        "matter",
+        "hold",
+        "asked",
+        "redaction",
+        "erasure",
+        "restriction",
+    )
     wanted = [path.format(**theirs)]
     wanted += [path.format(**dict.fromkeys(names, text)) for text in (str(uuid4()), "x", "0", CANARY, "%00", "a%2Fb")]
     wanted += [path.format(**dict.fromkeys(names, str(uuid4()).replace("-", "")))]

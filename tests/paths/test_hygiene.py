@@ -302,6 +302,7 @@ def refused_reads() -> Iterator[tuple[str, str]]:
 ENDINGS = (
     *("matters/", "matters/<str:id>/close/", "holds/", "holds/<str:id>/release/", "facts/<str:id>/shorten/"),
     *("redactions/", "redactions/<str:id>/apply/", "redactions/<str:id>/withdraw/", "subject-requests/", "erasures/"),
+    "restrictions/",
     *("notice-endpoints/", "sessions/<path:id>/close/", "contracts/<path:ref>/end/"),
 )
 
@@ -332,6 +333,7 @@ def end(mail: Correspondence, ids: dict[str, str]) -> None:
     asked(f"redactions/{proposal}/withdraw/", {})
     asked("subject-requests/", {"kind": "access", "subject": subject, "reference": chosen()})
     asked("erasures/", {"subject": subject, "reason": "law"})
+    asked("restrictions/", {"fact": said(), "ground": "other"})
     asked("notice-endpoints/", {"url": f"https://agent.invalid/{chosen()}"})
     session, contract = chosen(), chosen()
     for basis, source in (("session", {"session_id": session}), ("contract", {"contract_ref": contract})):

@@ -70,7 +70,7 @@ def make_known(case: Any, path: str, ids: dict[str, str]) -> None:
     kind = path.split("/")[3]
     names = {"facts": "fact", "evidence": "evidence", "candidates": "candidate", "episodes": "episode",
              "matters": "matter", "holds": "hold", "sessions": "session", "subject-requests": "asked", "erasures": "erasure",
-             "redactions": "redaction"}  # fmt: skip
+             "redactions": "redaction", "restrictions": "restriction"}  # fmt: skip
     if isinstance(case.path_parameters, dict) and "id" in case.path_parameters:
         # Of runs and certificates there is none: any id gets as far as theirs would.
         case.path_parameters["id"] = ids[names.get(kind, "fact")]
