@@ -148,8 +148,22 @@ _UNFIT = """
 """
 
 
+def unsound(desk: Desk, *, contrast_alone: bool = False) -> list[str]:
+    """Return what axe calls serious or critical on the page as it is now, by rule and by what breaks it."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    options = {"runOnly": ["color-contrast"]} if contrast_alone else {}
+    found = Axe().run(desk.page, options=options).response["violations"]
+    return [
+        f"{each['id']}: {node['html'][:140]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
+
+
 def look(desk: Desk, pictures: Path, path: str, name: str) -> None:
-    """See a page in both themes; it must be quiet, hold no content, and be fit to be read."""
+    """See a page in both themes; it must be quiet, hold no content, and be fit to be read, by whatever means."""
     source = desk.open(path)
     assert_holds_no_content(desk, source, path)
     for dark in (False, True):
@@ -157,6 +171,9 @@ def look(desk: Desk, pictures: Path, path: str, name: str) -> None:
         desk.picture(pictures, f"{name}-{'dark' if dark else 'light'}")
         unfit = desk.page.evaluate(_UNFIT)
         assert not unfit, (path, dark, unfit)
+        # A theme changes colours and nothing else.
+        serious = unsound(desk, contrast_alone=dark)
+        assert not serious, (path, dark, serious)
     desk.in_dark(False)
 
 
@@ -294,3 +311,15 @@ def test_a_reviewer_sees_hostile_text_made_visible_and_decides_with_the_keyboard
     assert re.search(r"/admin/memory/candidate/[0-9a-f-]{36}/change/$", page.url)
     assert not desk.complaints, desk.complaints
     page.context.close()
+
+
+@pytest.mark.parametrize("model", ["policies/decisionrequest", "memory/procedureversion", "retention/redactionrequest"])
+def test_what_waits_for_a_second_person_is_decided_on_a_phone(desk: Desk, pictures: Path, model: str) -> None:
+    desk.open(f"/admin/{model}/")
+    (row, *_) = desk.links(rf"^/admin/{model}/[0-9a-f-]{{36}}/change/$")
+    desk.page.set_viewport_size({"width": 390, "height": 844})
+    desk.open(row)
+    desk.picture(pictures, f"{name_of(row)}-phone")
+    assert not desk.page.evaluate(_UNFIT), row
+    assert not unsound(desk), row
+    assert not desk.complaints, desk.complaints
