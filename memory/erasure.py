@@ -349,6 +349,31 @@ def quotes_of_episodes(tenant: UUID, episodes: Sequence[UUID]) -> list[UUID]:
     return [row[0] for row in rows.fetch(_QUOTED_FROM, [tenant, list(episodes)])] if episodes else []
 
 
+_WAITING_QUOTES = """
+SELECT s.candidate_id, s.quote_id FROM memory_candidatesaying s
+WHERE s.tenant_id = %s::uuid AND s.episode_id = ANY (%s::uuid[]) AND s.quote_id IS NOT NULL
+  AND NOT EXISTS (SELECT FROM memory_evidence e WHERE e.tenant_id = s.tenant_id AND e.quote_id = s.quote_id)
+"""
+
+
+def waiting_quotes(tenant: UUID, episodes: Sequence[UUID]) -> list[tuple[UUID, UUID]]:
+    """Return (candidate, quote) for everything that a proposal quotes from one of `episodes` and no evidence does."""
+    return [(row[0], row[1]) for row in rows.fetch(_WAITING_QUOTES, [tenant, list(episodes)])] if episodes else []
+
+
+def end_waiting_quotes(tenant: UUID, quotes: Sequence[UUID]) -> Erased:
+    """Take from proposals these quotes, rows and all: what they propose goes on waiting without them.
+
+    For quotes of which the episode was erased (`waiting_quotes`).
+    """
+    if not quotes:
+        return Erased()
+    emptied = _emptied(tenant, list(quotes), {})
+    rows.execute(_UNQUOTE_SAYINGS, [tenant, list(quotes)])
+    rows.execute(_DELETE_PAYLOADS, [tenant, list(quotes)])
+    return emptied
+
+
 _END_CANDIDATES = """
 UPDATE memory_candidate c SET state = 'expired', decided_at = %(now)s::timestamptz, decision_reason = %(cause)s
 WHERE c.tenant_id = %(tenant)s::uuid AND c.id = ANY (%(candidates)s::uuid[]) AND c.state IN ('asked', 'buffered')

@@ -622,8 +622,11 @@ def _episodes(at: _Work, after: str | None) -> _Came:
     _leave(at, "fact", alone)
     quotes = removal.quotes_of_episodes(at.tenant, free)
     loose = holds.free_quotes(at.tenant, quotes, actor=at.actor, act="erasure", run=at.run.id) if quotes else []
+    waiting = removal.waiting_quotes(at.tenant, free)
+    going = set(_free(at, "candidate", sorted({candidate for candidate, _ in waiting}))) if waiting else set()
     # The episodes first: by their end the quotes from them are over.
     ended = removal.end_episodes(at.tenant, free, "erased", at.now) + removal.end_quotes(at.tenant, loose, "erased")
+    ended += removal.end_waiting_quotes(at.tenant, [quote for candidate, quote in waiting if candidate in going])
     counts = _counted(ended)
     if alone:
         counts["facts_of_others_left"] = len(alone)

@@ -378,6 +378,27 @@ def test_anothers_fact_that_has_lost_its_only_source_is_ended_or_kept_by_a_perso
         decide_item(office, left["mention"], keep=False)
 
 
+def test_what_waits_to_be_decided_about_another_loses_its_quote_from_the_erased(office: Office) -> None:
+    doors = office.doors
+    kept = doors.episode("My neighbour Bob moved to Porto.", subject="mira", turn_id="e-1", extract="no")
+    asked = doors.say("checked", "Porto", 1, subject="bob", episode=kept.id, quote="Bob moved to Porto")
+
+    def quotes() -> int:
+        with tenant_transaction(Role.WRITER, tenant=doors.id, clearance=3):
+            found = rows.fetch(
+                "SELECT count(s.quote_id) FROM memory_candidatesaying s WHERE s.candidate_id = %s", [asked.candidate]
+            )
+        return int(found[0][0])
+
+    assert quotes() == 1
+    erasure = office.erased()
+    assert quotes() == 0
+    assert erasure.state == "done"
+    decided = doors.decide(asked.candidate)
+    assert isinstance(decided, Written), decided
+    assert doors.value("checked", 1.5, subject="bob") == "Porto"
+
+
 def test_a_mention_is_proposed_for_redaction_with_its_spans_and_another_person_takes_it_out(office: Office) -> None:
     doors = office.doors
     furnish(office)
