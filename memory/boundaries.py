@@ -32,6 +32,10 @@ def unneeded(spans: Iterable[Span], kept: Mapping[tuple[Hashable, Hashable | Non
     something that has to stay for its sake, stays.
     """
     spans = list(spans)
+    # Where nothing of a key stays, nothing of it has to.
+    bounded = {key for key, _ in kept}
+    free = {span.id for span in spans if span.key not in bounded}
+    spans = [span for span in spans if span.key in bounded]
     staying: dict[tuple[Hashable, Hashable | None], datetime] = dict(kept)
     while True:
         gone = _before(spans, staying)
@@ -45,7 +49,7 @@ def unneeded(spans: Iterable[Span], kept: Mapping[tuple[Hashable, Hashable | Non
                 staying[place] = span.first
                 grown = True
         if not grown:
-            return gone
+            return gone | free
 
 
 def _before(spans: Collection[Span], staying: Mapping[tuple[Hashable, Hashable | None], datetime]) -> set[Hashable]:

@@ -198,13 +198,6 @@ class _Chunk:
         self.subjects |= set(done.subjects)
 
 
-# A plan that was made while a table was small must not scan it once it is not. To plan anew each time would be the other
-# way: but what foreign keys ask for each row that goes would be planned anew as well, and take most of the time.
-_PLANS = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'auto', true), clock_timestamp()
-"""
-
-
 def chunk(actor: Actor, run: UUID, *, limit: int | None = None) -> Progress:
     """Do one chunk of a run in a transaction of its own, and move the run on with it."""
     with tenant_transaction(Role.WORKER, tenant=actor.tenant):
@@ -213,7 +206,7 @@ def chunk(actor: Actor, run: UUID, *, limit: int | None = None) -> Progress:
         if held is None:
             found = runs.find(actor.tenant, run)
             return Progress.BUSY if found is not None and found.open else Progress.DONE
-        now: datetime = rows.fetch(_PLANS, [])[0][2]
+        now: datetime = rows.fetch(runs.PLANS, [])[0][2]
         part = _Chunk(actor, held, now)
         step = held.step if held.step in _STEPS else _STEPS[0]
         cursor = _DO[step](part, held.cursor if held.step == step else {}, limit or CHUNK)

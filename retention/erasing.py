@@ -466,9 +466,7 @@ def advance(tenant: UUID, run: UUID, erasure: UUID | None) -> bool:
         if held is None or held.target_id is None:
             # Another has it; the outbox comes again where it is cut off.
             return False
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('plan_cache_mode', 'force_custom_plan', true), clock_timestamp()")
-            now: datetime = cursor.fetchone()[1]
+        now: datetime = rows.fetch(runs.PLANS, [])[0][2]
         found = None if erasure is None else find(tenant, erasure)
         at = _Work(tenant, held.target_id, held, found, worker(tenant), now)
         place = _PLACES.get(held.step, 0)

@@ -140,8 +140,9 @@ def test_no_role_deletes_from_the_ledger_or_empties_it(attacked: Doors, role: Ro
         # Of payloads the writer throws away what is derived, and the worker what has ended; triggers keep all others. A key
         # goes with the last of its rows.
         bound = role is Role.WORKER or (role, table) == (Role.WRITER, "payload")
-        refused = FORBIDDEN if not bound else FOREIGN if table == "factkey" else FROZEN
-        assert refusal(attacked, role, f"DELETE FROM memory_{table}") == refused
+        # What a link refuses has the same state as what a guard does, since PostgreSQL 18.
+        refused = (FORBIDDEN,) if not bound else (FOREIGN, FROZEN) if table == "factkey" else (FROZEN,)
+        assert refusal(attacked, role, f"DELETE FROM memory_{table}") in refused
 
 
 def test_the_writer_removes_no_belief_but_one_of_the_keys_newest_instant(doors: Doors) -> None:
