@@ -71,14 +71,14 @@ from retention import (
     runs,
     tally,
 )
-from retention.desk import claims, reveals
+from retention.desk import claims, pending, reveals
 from retention.desk.candidates import CONFLICTS
 from retention.models import Hold, Matter, RefusedEnding
 from retention.strategies import Strategy
 from tenants import audit, identities
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.authentication import authenticate
-from tenants.errors import Unauthenticated
+from tenants.errors import Clash, Unauthenticated
 from tenants.examination import missing_migrations
 from tenants.isolation import Role, Rollback, tenant_transaction
 from tenants.models import PLATFORM, User
@@ -1358,7 +1358,7 @@ def hold_and_release(world: World) -> None:
 
 def work_at_the_desk(world: World) -> None:
     """Items are claimed, shown, revealed, put off, decided and given back."""
-    first, second = _asked_about(world), _asked_about(world)
+    first, second, last = (_asked_about(world) for _ in range(3))
     one = world.here.person(MemberRole.REVIEWER).actor
     now = datetime.now(UTC)
     with tenant_transaction(Role.STAFF, tenant=world.tenant, clearance=3, actor=one.id):
@@ -1376,6 +1376,13 @@ def work_at_the_desk(world: World) -> None:
         held = claims.take(one, "facts", [second])
         assert held is not None
         claims.defer(one, held.id, reason="other", now=now)
+        third = claims.take(one, "facts", [last])
+        assert third is not None
+        pending.put_off(one, third, act="confirm", reason="other", level=2)
+        pending.take_back(one, third.item)
+        with pytest.raises(Clash):
+            pending.take_back(one, third.item)
+        claims.release(one, third.item)
         for wanted in (False, True):
             claims.prefer(one, single_keys=wanted)
             assert claims.single_keys(one) is wanted
