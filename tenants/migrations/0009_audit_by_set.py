@@ -68,6 +68,9 @@ ONE_BY_ONE = """
   END LOOP;
 """
 # The function is of the chain's own role, which alone may write the rows.
+#: A hash that was just stored is not read back any more.
+UNREAD = "REVOKE SELECT ON tenants_auditevent FROM muniment_chain;"
+READ = "GRANT SELECT ON tenants_auditevent TO muniment_chain;"
 AS_CHAIN = "GRANT CREATE ON SCHEMA public TO muniment_chain; SET LOCAL ROLE muniment_chain;"
 BACK = "RESET ROLE; REVOKE CREATE ON SCHEMA public FROM muniment_chain;"
 
@@ -81,7 +84,7 @@ class Migration(migrations.Migration):
     dependencies: ClassVar = [("tenants", "0008_sign_in_identities")]
     operations: ClassVar = [
         migrations.RunSQL(
-            replaced(BY_SET, "e record;\n  before bytea[] := '{}';\n  hashes bytea[] := '{}';"),
-            replaced(ONE_BY_ONE, "e jsonb;"),
+            replaced(BY_SET, "e record;\n  before bytea[] := '{}';\n  hashes bytea[] := '{}';") + UNREAD,
+            replaced(ONE_BY_ONE, "e jsonb;") + READ,
         )
     ]

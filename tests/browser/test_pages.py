@@ -65,6 +65,11 @@ class Desk:
         found = self.page.eval_on_selector_all("a[href]", "links => links.map(link => link.getAttribute('href'))")
         return list(dict.fromkeys(each for each in found if re.search(pattern, each)))
 
+    def miss(self, sent: Any) -> None:
+        """Complain of what did not arrive; a page that is left before its icon came did nothing wrong."""
+        if not (sent.failure == "net::ERR_ABORTED" and sent.url.endswith("/icon.svg")):
+            self.complain(f"failed: {sent.url}")
+
     def in_dark(self, dark: bool = True) -> None:
         theme = "dark" if dark else "light"
         # After a click that leads to another page its scripts may still be on their way.
@@ -87,7 +92,7 @@ def desk_of(browser: Any, site: Site, person: Person | None = None) -> Desk:
     desk = Desk(page, site)
     page.on("console", desk.hear)
     page.on("pageerror", lambda error: desk.complain(str(error)))
-    page.on("requestfailed", lambda sent: desk.complain(f"failed: {sent.url}"))
+    page.on("requestfailed", desk.miss)
     page.on("request", desk.watch)
     if person is not None:
         desk.sign_in(person)

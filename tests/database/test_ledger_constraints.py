@@ -305,7 +305,7 @@ def test_a_withdrawal_is_for_good_and_a_consent_is_otherwise_frozen(doors: Doors
     assert refusal(doors, Role.WORKER, "UPDATE policies_consent SET withdrawn_at = NULL") == FROZEN
     assert refusal(doors, Role.WORKER, "UPDATE policies_consent SET purposes = '{}'") == FORBIDDEN
     assert refusal(doors, Role.WRITER, "UPDATE policies_consent SET lock_no = 1") == FROZEN
-    assert refusal(doors, Role.WRITER, "UPDATE memory_subject SET lock_no = 1") == CHECKED
+    assert refusal(doors, Role.WRITER, "UPDATE memory_subject SET lock_no = 1") == FORBIDDEN
 
 
 def test_a_decided_candidate_needs_its_decision_and_an_equal_one_waits_once(doors: Doors) -> None:

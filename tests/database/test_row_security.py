@@ -165,11 +165,14 @@ def test_functions_that_act_for_others_belong_to_roles_that_cannot_log_in(owner:
     ).fetchall()
     assert found == [
         ("audit_append", "muniment_chain", False, ["search_path=pg_catalog, public, pg_temp"]),
+        ("content_stands", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("held_records", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("hold_keeps_content", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("hold_keeps_keys", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("hold_keeps_links", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("hold_keeps_rows", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
+        ("living_content_kept", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
+        ("living_saying_kept", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_extent", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_hits", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_waiting", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),

@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,8 +179,8 @@ def test_the_server_ends_cleanly_when_its_starter_is_killed(home: Path) -> None:
 def test_two_homes_run_side_by_side_and_a_long_path_gets_a_short_socket(
     server: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = tmp_path / "t"
-    short.mkdir()
+    # Not below `tmp_path`, which may itself be too long for a socket.
+    short = Path(tempfile.mkdtemp(prefix="m-", dir="/tmp"))
     monkeypatch.setattr("tempfile.tempdir", str(short))
     far = Embedded(tmp_path / ("long, with 'quotes' " + "x" * 100) / "home")
     urls = far.start()
@@ -194,3 +195,4 @@ def test_two_homes_run_side_by_side_and_a_long_path_gets_a_short_socket(
     assert server.is_running()
     assert not far.is_running()
     assert not list(short.iterdir())
+    short.rmdir()
