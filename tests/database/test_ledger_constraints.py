@@ -141,7 +141,8 @@ def test_no_role_deletes_from_the_ledger_or_empties_it(attacked: Doors, role: Ro
         # goes with the last of its rows.
         bound = role is Role.WORKER or (role, table) == (Role.WRITER, "payload")
         # What a link refuses has the same state as what a guard does, since PostgreSQL 18.
-        refused = (FORBIDDEN,) if not bound else (FOREIGN, FROZEN) if table == "factkey" else (FROZEN,)
+        linked = table in ("factkey", "evidence")
+        refused = (FORBIDDEN,) if not bound else (FOREIGN, FROZEN) if linked else (FROZEN,)
         assert refusal(attacked, role, f"DELETE FROM memory_{table}") in refused
 
 

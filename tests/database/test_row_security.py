@@ -173,6 +173,7 @@ def test_functions_that_act_for_others_belong_to_roles_that_cannot_log_in(owner:
         ("hold_keeps_rows", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("living_content_kept", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("living_saying_kept", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
+        ("procedureversion_told", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_extent", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_hits", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),
         ("search_waiting", "muniment_counter", False, ["search_path=pg_catalog, public, pg_temp"]),

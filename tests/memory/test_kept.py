@@ -124,7 +124,8 @@ CHANGES: dict[str, Change] = {
         " WHERE f.id = %(fact)s AND p.id = f.payload_id"
     ),
     "a quote expired": by_sql(
-        f"UPDATE memory_payload SET expires_at = {PAST} WHERE tenant_id = %(tenant)s AND purpose = 'quote'"
+        f"WITH said AS (UPDATE memory_evidence SET expires_at = {PAST} WHERE tenant_id = %(tenant)s)"
+        f" UPDATE memory_payload SET expires_at = {PAST} WHERE tenant_id = %(tenant)s AND purpose = 'quote'"
     ),
     "an episode expired": by_sql("UPDATE " + OF_EPISODE.format(f"expires_at = {PAST}")),
     "an episode redacted": by_sql(
