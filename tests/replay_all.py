@@ -1,7 +1,8 @@
-"""`python -m tests.replay_all HOME DATA`: replay every history under DATA on an embedded server in HOME.
+"""`python -m tests.replay_all HOME DATA [PERCENT]`: replay the histories under DATA on an embedded server in HOME.
 
-Each folder goes whole through the doors in process, and a fixed share of it through HTTP, as an agent sends it, against
-gunicorn as it serves in production. Prints one line a run and returns 1 when any answer was wrong.
+Each folder goes through the doors in process, whole or so many per cent of its subjects, and a fixed share of it through
+HTTP, as an agent sends it, against gunicorn as it serves in production. Prints one line a run and returns 1 when any answer
+was wrong.
 """
 
 import json
@@ -25,7 +26,7 @@ SHARES = {"sgd_replay": "5", "multiwoz_replay": "5", "woz_replay": "20", "endofl
 SHARE_OF_OTHERS = "5"
 
 
-def main(home: Path, data: Path) -> int:
+def main(home: Path, data: Path, per_cent: str = "100") -> int:
     """Run all replays and return the exit code."""
     server = Embedded(home)
     urls = server.start()
@@ -41,7 +42,7 @@ def main(home: Path, data: Path) -> int:
         _manage(environment, "migrate", "--noinput", "--verbosity", "0")
         folders = [folder for folder in sorted(data.iterdir()) if _replayable(folder)]
         for folder in folders:
-            wrong += _replayed(environment, folder)
+            wrong += _replayed(environment, folder, "--sample", per_cent)
         with _served(environment, home / "web.log") as url:
             for folder in folders:
                 share = SHARES.get(folder.name, SHARE_OF_OTHERS)
@@ -59,7 +60,7 @@ def _replayed(environment: dict[str, str], folder: Path, *arguments: str) -> int
     told = _manage(environment, "replay", str(folder), *arguments, "--json", check=False)
     result = json.loads(told.stdout or "{}")
     right, wrong = result.get("right", 0), result.get("wrong", 1) or told.returncode
-    way = "through HTTP, a sample" if arguments else "through the doors, whole"
+    way = f"{'through HTTP' if '--http' in arguments else 'through the doors'}, {arguments[-1]} % of the subjects"
     print(
         f"{folder.name} {way}: {right} right, {result.get('wrong', '?')} wrong, "
         f"{result.get('writes', '?')} writes in {result.get('seconds', '?')} s",
@@ -113,4 +114,4 @@ def _manage(environment: dict[str, str], *arguments: str, check: bool = True) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]))
