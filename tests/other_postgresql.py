@@ -26,9 +26,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.other_postgresql")
     parser.add_argument("superuser")
     parser.add_argument("--database", default="muniment_ci")
-    parser.add_argument("rest", nargs="*")
-    given = parser.parse_args(arguments)
-    superuser, database, rest = given.superuser, given.database, given.rest
+    ours = arguments.index("--")
+    given, rest = parser.parse_args(arguments[:ours]), arguments[ours + 1 :]
+    superuser, database = given.superuser, given.database
     with psycopg.connect(superuser, autocommit=True) as session:
         session.execute("SET client_min_messages = warning")
         version = session.info.server_version
