@@ -60,7 +60,8 @@ def main(arguments: list[str]) -> int:
     except (PlatformMissing, ServerFailed, PartnerFailed) as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 2
-    figures.write(found, chosen.results)
+    # Figures of other measures stay; small sizes are nobody's figures to keep beside full ones.
+    figures.write(found, chosen.results, keep=bool(chosen.only) and not chosen.quick)
     missed = sum(figure.met is False for figure in found)
     print(f"bench: {len(found)} figures in {chosen.results}, {missed} missed")
     return 0

@@ -95,6 +95,11 @@ def interleaved(
     return {name: statistics.median(each) for name, each in found.items()}
 
 
-def write(figures: Sequence[Figure], file: Path) -> None:
-    """Write results.json."""
-    file.write_text(json.dumps([figure.as_json() for figure in figures], indent=1) + "\n", encoding="utf-8")
+def write(figures: Sequence[Figure], file: Path, *, keep: bool = False) -> None:
+    """Write results.json. With `keep`, figures of other names that stand in it stay, and those of the same name are replaced."""
+    found = [figure.as_json() for figure in figures]
+    if keep and file.exists():
+        fresh = {each["name"]: each for each in found}
+        kept = [fresh.pop(each["name"], each) for each in json.loads(file.read_text(encoding="utf-8"))]
+        found = [*kept, *fresh.values()]
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

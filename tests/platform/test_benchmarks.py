@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import Figure, Target, interleaved, ratio_at_most
+from benchmarks.figures import Figure, Target, interleaved, ratio_at_most, write
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FIELDS = {"name", "value", "unit", "against", "ratio", "target", "met"}
@@ -83,3 +83,14 @@ def test_rounds_alternate_so_that_what_slows_one_slows_all() -> None:
     assert found == {"ours": 2.0, "theirs": 6.0}
     assert [name for name, _ in order] == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert [number for _, number in order] == [0, 0, 1, 1, 2, 2]
+
+
+def test_what_another_measure_found_stays_where_some_are_measured_alone(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write([Figure("first", 1.0, "ms"), Figure("second", 2.0, "ms")], file)
+    write([Figure("second", 3.0, "ms"), Figure("third", 4.0, "ms")], file, keep=True)
+    assert [(each["name"], each["value"]) for each in json.loads(file.read_text())] == [
+        ("first", 1.0),
+        ("second", 3.0),
+        ("third", 4.0),
+    ]
