@@ -44,6 +44,7 @@ PERIODIC = {
     "retention.compact": 60.0,
     "retention.rotate_keys": 300.0,
     "retention.count_acts": 20.0,
+    "retention.escalate_requests": 300.0,
 }
 
 

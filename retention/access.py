@@ -32,12 +32,12 @@ from policies.detection import Group, detect
 from policies.detection.known import Known
 from policies.detection.spans import masked
 from policies.vocabulary import Sensitivity
-from retention import requests
+from retention import certificates, requests
 from retention.certificates import canonical, fingerprint
 from retention.models import AccessExport
 from tenants.actors import Actor
 from tenants.audit import Action, Event, append
-from tenants.errors import Clash, Missing
+from tenants.errors import Clash, FieldError, Missing, Refused
 from tenants.identity import new_id
 from tenants.isolation import Role, borrowed, tenant_transaction
 from tenants.secrets import keyring, provider
@@ -51,6 +51,8 @@ MOST_BYTES = 200 * 1024 * 1024
 FORMAT = "muniment-access/1"
 _SIGNED = b"muniment access export\n"
 _PURPOSE = "export"
+#: To whom an export is handed over (Art. 20(1) and (2)).
+HANDED_TO = ("subject", "representative", "other_controller")
 #: What a spreadsheet would take for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -197,6 +199,43 @@ def download(actor: Actor, export: UUID, *, now: datetime) -> bytes:
     whole = keyring().open(key, bytes(sealed), payload_context(actor.tenant, payload, _PURPOSE))
     append([_event(actor, Action.EXPORT_DOWNLOADED, export, found.kind, digest=bytes(digest))])
     return whole
+
+
+def hand_over(actor: Actor, asked: UUID, to: str, *, now: datetime, outcome: str = "done") -> certificates.Certificate:
+    """Close a request of portability: what was fetched last went to `to`. Return the certificate of it, which is signed.
+
+    The certificate says which export by id and digest, to whom by kind, when and by whom, and holds nothing of it. Needs
+    `Role.STAFF`. Raises `Missing`, `Forbidden` for whoever is no privacy officer, `Refused` for a recipient or an outcome
+    that is none, `Clash` where the request is closed (`subject_request_closed`), of another kind (`not_about_access`), or
+    no export was fetched (`not_handed_over`), and KeyUnavailable where nothing can be signed.
+    """
+    found = requests.open_for(actor, asked, requests.CLOSERS)
+    if found.kind != requests.Kind.PORTABILITY:
+        raise Clash("not_about_access")
+    wrong = [("to", to, HANDED_TO), ("outcome", outcome, ("done", "done_in_part"))]
+    errors = [FieldError(name, "not_in_enum") for name, word, words in wrong if word not in words]
+    if errors:
+        raise Refused("subject_request_refused", errors=errors)
+    fetched = AccessExport.objects.filter(tenant_id=actor.tenant, asked_id=found.id, downloads__gt=0)
+    export = fetched.order_by("-id").first()
+    if export is None or export.digest is None or export.made_at is None:
+        raise Clash("not_handed_over")
+    body = {
+        "request": found.id,
+        "export": export.id,
+        "export_digest": bytes(export.digest).hex(),
+        "export_bytes": export.size,
+        "export_made_at": export.made_at,
+        "handed_over_to": to,
+        "handed_over_at": now,
+        "handed_over_by": actor.id,
+        "outcome": outcome,
+    }
+    with borrowed(Role.WORKER, back_to=Role.STAFF):
+        issued = certificates.issue(actor, "portability", None, body, now)
+    requests.link(actor, found.id, "certificate", issued.id)
+    requests.complete(actor, found.id, outcome, now=now)
+    return issued
 
 
 # ending ---------------------------------------------------------------------------------------------------------------

@@ -63,6 +63,22 @@ class SubjectRequest(Named):
         db_table = "retention_subjectrequest"
 
 
+class Escalation(Named):
+    """That a request which is near its day, or past it, was told to whoever has to see to it. Once a level and day; frozen."""
+
+    tenant = Link(Tenant)
+    request = Link(SubjectRequest)
+    level = models.TextField()
+    #: The role that was told.
+    told = models.TextField()
+    #: The day for which it was told: an extension makes another.
+    due_at = models.DateTimeField()
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "retention_escalation"
+
+
 class AccessExport(Named):
     """What is kept about a subject, packed for the subject: when it was made, until when it may be fetched, how often it was.
 

@@ -4,7 +4,7 @@ Every number opens the list behind it, and no number costs more the larger a ten
 read from the tally. Nothing here is content.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
@@ -13,8 +13,9 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from memory import rows
-from retention import charts, tally
+from retention import charts, escalating, tally
 from retention.charts import Chart
+from tenants.actors import MemberRole
 from tenants.audit import Action
 from tenants.words import gettext_lazy
 
@@ -101,6 +102,8 @@ _Linked = TypeVar("_Linked", Backlog, Card, Trend)
 class Overview:
     """All of the page."""
 
+    #: What its reader was told of, and has to see to.
+    alerts: list[Card]
     backlogs: list[Backlog]
     in_time: Card
     ends: list[Card]
@@ -224,10 +227,13 @@ WHERE p.tenant_id = %(tenant)s::uuid AND p.day BETWEEN %(since)s::date AND %(unt
 _NAMES = "SELECT a.id, a.name FROM tenants_agent a WHERE a.tenant_id = %s::uuid AND a.id = ANY (%s::uuid[])"
 
 
-def overview(tenant: UUID, *, now: datetime, lists: frozenset[str]) -> Overview:
+def overview(
+    tenant: UUID, *, now: datetime, lists: frozenset[str], roles: Collection[MemberRole] = frozenset()
+) -> Overview:
     """Return the page of a tenant, in the open transaction of `Role.STAFF`. `now` is the request's instant, in UTC.
 
     `lists` are those that its reader may open, as `app/model/`: a number whose list is none of them links to nothing.
+    `roles` are the reader's: what one of them was told of stands first.
     What has not been counted into the tally yet is not in its sums; `order` says how much that is.
     """
 
@@ -239,6 +245,7 @@ def overview(tenant: UUID, *, now: datetime, lists: frozenset[str]) -> Overview:
     until = now.date()
     since = until - timedelta(days=DAYS - 1)
     return Overview(
+        alerts=linked(_alerts(tenant, roles)),
         backlogs=linked(_backlogs(tenant, QUEUES)),
         in_time=linked([_in_time(decided, timely)])[0],
         ends=linked(_ends(tenant, numbers, since, until)),
@@ -246,6 +253,25 @@ def overview(tenant: UUID, *, now: datetime, lists: frozenset[str]) -> Overview:
         agents=_agents(tenant, since, until),
         trends=linked(_trends(tenant, since, until)),
     )
+
+
+def _alerts(tenant: UUID, roles: Collection[MemberRole]) -> list[Card]:
+    """Return what was escalated to one of `roles`. A privacy officer sees what went on to the admins too."""
+    if not {*escalating.TOLD.values()} & {*roles}:
+        return []
+    near, past = escalating.open_alerts(tenant, most=COUNTED)
+    found = []
+    if past:
+        found.append(
+            Card(_("Requests past their day"), past, "retention/subjectrequest/",
+                 _("escalated to the tenant's admins: the law's time is over"), "bad")
+        )  # fmt: skip
+    if near and MemberRole.PRIVACY_OFFICER in roles:
+        found.append(
+            Card(_("Requests near their day"), near, "retention/subjectrequest/",
+                 _("escalated to the privacy officers: a week is left, or less"), "warn")
+        )  # fmt: skip
+    return found
 
 
 def _in_time(decided: int, timely: int) -> Card:

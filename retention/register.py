@@ -243,6 +243,7 @@ _MODELS: dict[str, Fields] = {
         content_free="tenant kind state received_at due_at extended_at extended_to extension_reason identity identity_method"
         " identity_at repeats refusal_ground outcome led_to_kind lodged_by_kind lodged_at closed_at",
     ),
+    "retention.Escalation": _fields(pseudonymous="id request", content_free="tenant level told due_at at"),
     "retention.RedactionRequest": _fields(
         pseudonymous="id requested_by decided_by digest",
         content_free="tenant state reason requester_kind requested_at cause decided_at decision_reason counts run_id"
@@ -459,6 +460,8 @@ REASONS = MappingProxyType(
         "retention.SubjectRequest.outcome": "a word of a closed list",
         "retention.SubjectRequest.led_to_kind": "a word of a closed list",
         "retention.SubjectRequest.lodged_by_kind": "a word of a closed list",
+        "retention.Escalation.level": "a word of a closed list",
+        "retention.Escalation.told": "a word of a closed list",
         "retention.RedactionRequest.reason": "a code of a closed list",
         "retention.RedactionRequest.requester_kind": "a word of a closed list",
         "retention.RedactionRequest.decision_reason": "a code, of the shape that a check allows",

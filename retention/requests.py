@@ -18,7 +18,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from memory import rows, subjects
-from retention import deadlines
+from retention import deadlines, escalating
 from retention.models import SubjectRequest
 from tenants.actors import Actor, ActorKind, MemberRole, Scope
 from tenants.audit import Action, Event, append
@@ -204,7 +204,8 @@ def extend(actor: Actor, asked: UUID, reason: str, *, now: datetime) -> SubjectR
 
 
 def link(actor: Actor, asked: UUID, kind: str, target: UUID) -> SubjectRequest:
-    """Record what a request led to: `access_export`, `erasure`, `run`, `restriction`, `evidence` or `decision_request`, by id.
+    """Record what a request led to: `access_export`, `erasure`, `run`, `restriction`, `evidence`, `certificate` or
+    `decision_request`, by id.
 
     For the doors that carry it out, in their own transaction. Raises `Missing`, `Clash` for one that is closed or whose
     subject is not known to be the one who asks.
@@ -220,8 +221,9 @@ def complete(actor: Actor, asked: UUID, outcome: str, *, now: datetime) -> Subje
     """Close a request that was carried out, in whole or in part, or where nothing is held.
 
     Raises `Missing`, `Forbidden` for whoever is no privacy officer, `Refused` for an outcome that is none,
-    `Clash("subject_request_closed")`, `Clash("identity_not_confirmed")`, and `Clash("led_to_nothing")` where it is said
-    to be done and nothing is recorded that it led to.
+    `Clash("subject_request_closed")`, `Clash("identity_not_confirmed")`, `Clash("led_to_nothing")` where it is said to be
+    done and nothing is recorded that it led to, and `Clash("not_handed_over")` for portability, which is done by handing
+    over alone (`access.hand_over`).
     """
     found = open_for(actor, asked, CLOSERS)
     _require_word("outcome", outcome, OUTCOMES)
@@ -229,6 +231,8 @@ def complete(actor: Actor, asked: UUID, outcome: str, *, now: datetime) -> Subje
         raise Clash("identity_not_confirmed")
     if outcome != "nothing_held" and found.kind != Kind.OBJECTION and found.led_to_id is None:
         raise Clash("led_to_nothing")
+    if outcome != "nothing_held" and found.kind == Kind.PORTABILITY and found.led_to_kind != "certificate":
+        raise Clash("not_handed_over")
     return _changed(
         actor,
         found,
@@ -285,6 +289,8 @@ class Waiting:
     repeats: int
     led_to_kind: str | None
     led_to_id: UUID | None
+    #: The role that was told that its day is near, or past; null while nobody was.
+    escalated_to: str | None = None
 
 
 def effective_due(asked: SubjectRequest) -> datetime:
@@ -293,7 +299,7 @@ def effective_due(asked: SubjectRequest) -> datetime:
     return due
 
 
-def waiting(asked: SubjectRequest, *, now: datetime) -> Waiting:
+def waiting(asked: SubjectRequest, *, now: datetime, escalated_to: str | None = None) -> Waiting:
     """Return a request as a queue shows it."""
     due = effective_due(asked)
     return Waiting(
@@ -310,14 +316,16 @@ def waiting(asked: SubjectRequest, *, now: datetime) -> Waiting:
         repeats=asked.repeats,
         led_to_kind=asked.led_to_kind,
         led_to_id=asked.led_to_id,
+        escalated_to=escalated_to,
     )
 
 
 def queue(tenant: UUID, *, now: datetime, limit: int = 50) -> list[Waiting]:
     """Return the open requests of a tenant, those that are due first before others; at most `limit`."""
     found = SubjectRequest.objects.filter(tenant_id=tenant, state__in=OPEN)
-    ordered = found.annotate(due=Coalesce("extended_to", "due_at")).order_by("due", "id")[:limit]
-    return [waiting(each, now=now) for each in ordered]
+    ordered = list(found.annotate(due=Coalesce("extended_to", "due_at")).order_by("due", "id")[:limit])
+    told = escalating.told_of(tenant, [each.id for each in ordered])
+    return [waiting(each, now=now, escalated_to=told.get(each.id)) for each in ordered]
 
 
 @dataclass(frozen=True, slots=True)

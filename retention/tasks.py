@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 from django.conf import settings
 
-from retention import compaction, expiry, rotation, tally
+from retention import compaction, escalating, expiry, rotation, tally
 
 
 @shared_task(name="retention.end_overdue")
@@ -31,3 +31,9 @@ def rotate_keys() -> None:
 def count_acts() -> None:
     """Count what the audit chains have gained, for the first page of each tenant."""
     tally.count_all()
+
+
+@shared_task(name="retention.escalate_requests")
+def escalate_requests() -> None:
+    """Tell of data subjects' requests that are near or past their day."""
+    escalating.escalate_all(now=datetime.now(UTC))

@@ -62,6 +62,7 @@ class Action(StrEnum):
     SUBJECT_REQUEST_IDENTIFIED = "subject_request.identified"
     SUBJECT_REQUEST_EXTENDED = "subject_request.extended"
     SUBJECT_REQUEST_LED_TO = "subject_request.led_to"
+    SUBJECT_REQUEST_ESCALATED = "subject_request.escalated"
     SUBJECT_REQUEST_CLOSED = "subject_request.closed"
     EXPORT_ASKED = "export.asked"
     EXPORT_MADE = "export.made"

@@ -24,7 +24,7 @@ def first_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             for model, page in admin.site._registry.items()
             if page.has_view_permission(request)
         )
-        context["page"] = overview.overview(found.tenant, now=datetime.now(UTC), lists=lists)
+        context["page"] = overview.overview(found.tenant, now=datetime.now(UTC), lists=lists, roles=found.roles)
         context["sees_agents"] = "tenants/agent/" in lists
         context["most"] = overview.COUNTED
         context["days"] = overview.DAYS

@@ -15,6 +15,8 @@ from tenants.words import gettext_lazy, in_words
 
 _STATES = ("pending", "running", "done", "failed", "stopped")
 _KINDS = ("compaction", "erasure", "redaction", "rotation", "restore", "backup", "verification")
+#: What is certified that is no run.
+_HANDED_OVER = "portability"
 _LOOKS = {"running": "warn", "pending": "warn", "done": "ok", "failed": "bad", "stopped": "warn"}
 
 
@@ -95,7 +97,7 @@ class CertificateAdmin(MetadataAdmin):
     """Signed proof of what ended, to be kept as a file and checked by anybody who has the public key."""
 
     list_display = ("__str__", "kind", link_to("retention_run", "run_id"), instant("issued_at"), "chain_seq")
-    list_filter = (one_of("kind", words(*_KINDS)),)
+    list_filter = (one_of("kind", words(*_KINDS, _HANDED_OVER)),)
     fields = (
         *(
             "id",

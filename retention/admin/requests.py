@@ -17,7 +17,7 @@ from django.utils.translation import ngettext
 from memory.contracts import chosen_id, subject_text
 from memory.contracts import instant as instant_of
 from memory.models import Evidence
-from retention import access, deadlines, erasing, requests
+from retention import access, deadlines, erasing, escalating, requests
 from retention.models import AccessExport, Erasure, Restriction, Run, SubjectRequest
 from retention.requests import CLOSERS, HANDLERS, Kind
 from tenants.admin import PageAdmin, instant, link_to, one_of, standing, words
@@ -32,6 +32,7 @@ _TOLD = {
     "extended_already": gettext_lazy("It was extended already; that can be done once."),
     "extension_too_late": gettext_lazy("The first month is over: it can no longer be extended."),
     "led_to_nothing": gettext_lazy("Nothing is recorded that it led to. Where nothing is held, say so."),
+    "not_handed_over": gettext_lazy("It is done by handing over what was fetched. First make an export and fetch it."),
     "not_about_access": gettext_lazy("An export is made for a request of access or portability."),
     "not_about_erasure": gettext_lazy("This request is not about erasure."),
     "subject_not_known": gettext_lazy("Nothing is kept under the name that was given."),
@@ -119,6 +120,7 @@ class SubjectRequestAdmin(PageAdmin):
                 for act in _ACTS
             ),
             path("<path:object_id>/export/", view(self.export_view), name="retention_subjectrequest_export"),
+            path("<path:object_id>/handover/", view(self.handover_view), name="retention_subjectrequest_handover"),
             path("<path:object_id>/erase/", view(self.erase_view), name="retention_subjectrequest_erase"),
             path("<path:object_id>/led/", view(self.led_view), name="retention_subjectrequest_led"),
             path("<path:object_id>/download/", view(self.download_view), name="retention_subjectrequest_download"),
@@ -189,6 +191,15 @@ class SubjectRequestAdmin(PageAdmin):
         def act(found: SubjectRequest) -> str:
             access.ask(standing(request).actor, found.id, now=now())
             return _("It is being made. Look again in a moment.")
+
+        return self._did(request, object_id, act)
+
+    def handover_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Close a request of portability: what was fetched was handed over. The certificate of it is among the certificates."""
+
+        def act(found: SubjectRequest) -> str:
+            access.hand_over(standing(request).actor, found.id, request.POST.get("to", ""), now=now())
+            return _("Handed over, and closed. The certificate of it can be downloaded.")
 
         return self._did(request, object_id, act)
 
@@ -285,12 +296,16 @@ class SubjectRequestAdmin(PageAdmin):
             "methods": words(*requests.METHODS),
             "reasons": words(*requests.EXTENSION_REASONS),
             "grounds": words(*requests.GROUNDS),
-            "outcomes": words(*requests.OUTCOMES),
+            "outcomes": words(*(requests.OUTCOMES[2:] if found.kind == Kind.PORTABILITY else requests.OUTCOMES)),
+            "recipients": words(*access.HANDED_TO),
+            "certificate": found.led_to_id if found.led_to_kind == "certificate" else None,
+            "escalated_to": escalating.told_of(found.tenant_id, [found.id]).get(found.id),
             "others": SubjectRequest.objects.filter(subject_digest=found.subject_digest)
             .exclude(id=found.id)
             .order_by("-id")[:20],
             "exports": AccessExport.objects.filter(asked_id=found.id).order_by("-id")[:10],
             "may_export": found.kind in ("access", "portability") and found.subject_id is not None,
+            "may_hand_over": found.kind == Kind.PORTABILITY and found.identity == "confirmed",
             "may_erase": found.kind in ("erasure", "objection") and found.subject_id is not None,
             "at": at,
             "problem": problem,

@@ -51,7 +51,8 @@ class LedTo(_Answer):
 
 
 class SubjectRequestAnswer(_Answer):
-    """A request as it stands. From `due_at` on an answer is too late; `known` says whether the subject is."""
+    """A request as it stands. From `due_at` on an answer is too late; `known` says whether the subject is, `escalated_to` who
+    was told that the day is near, or past."""
 
     id: UUID
     kind: KindWord
@@ -63,6 +64,7 @@ class SubjectRequestAnswer(_Answer):
     days_left: int
     overdue: bool
     extended: bool
+    escalated_to: Literal["privacy_officer", "tenant_admin"] | None
     identity: Literal["unchecked", "confirmed", "failed"]
     repeats: int
     refusal_ground: str | None

@@ -6,7 +6,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.contracts import parse
-from retention import requests
+from retention import escalating, requests
 from retention.api.base import Governing
 from retention.api.request_schema import (
     SubjectRequestAnswer,
@@ -25,7 +25,8 @@ class _OfRequests(Governing):
 
     def told_of(self, found: SubjectRequest) -> dict[str, Any]:
         """Return a request as the API shows it, as of now."""
-        shown = requests.waiting(found, now=self.now)
+        told = escalating.told_of(self.actor.tenant, [found.id])
+        shown = requests.waiting(found, now=self.now, escalated_to=told.get(found.id))
         return {
             "id": found.id,
             "kind": found.kind,
@@ -37,6 +38,7 @@ class _OfRequests(Governing):
             "days_left": shown.days_left,
             "overdue": shown.overdue,
             "extended": shown.extended,
+            "escalated_to": shown.escalated_to,
             "identity": found.identity,
             "repeats": found.repeats,
             "refusal_ground": found.refusal_ground,

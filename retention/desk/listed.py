@@ -176,6 +176,13 @@ class Procedures:
 # requests of data subjects --------------------------------------------------------------------------------------------
 
 
+def _escalated(found: requests.Waiting) -> tuple[str, ...]:
+    """Return who was told that the day of a request is near, or past, in words; nothing while nobody was."""
+    if found.escalated_to is None:
+        return ()
+    return (_("escalated: %(role)s") % {"role": str(in_words(found.escalated_to)).replace("_", " ")},)
+
+
 @dataclass(frozen=True)
 class Requests:
     """The queue of what data subjects asked for."""
@@ -193,7 +200,7 @@ class Requests:
                 in_words(each.kind),
                 "",
                 each.subject_id,
-                (_("identity %(identity)s") % {"identity": in_words(each.identity)}, *((_("extended"),) if each.extended else ()), *((_("asked again"),) if each.repeats else ())),
+                (_("identity %(identity)s") % {"identity": in_words(each.identity)}, *((_("extended"),) if each.extended else ()), *((_("asked again"),) if each.repeats else ()), *_escalated(each)),
                 each.due_at,
             )
             for each in requests.queue(tenant, now=now, limit=LISTED)
@@ -227,7 +234,9 @@ class Requests:
                                   hint=_("By two further months, once. The subject is told why.")))  # fmt: skip
         if MemberRole.PRIVACY_OFFICER in roles:
             if found.identity == "confirmed":
-                choices.append(Choice("complete", "a", _("Answered"), _words(requests.OUTCOMES), ends=True))
+                # What is taken along is handed over on its page, and closed by that.
+                outcomes = ("nothing_held",) if found.kind == requests.Kind.PORTABILITY else requests.OUTCOMES
+                choices.append(Choice("complete", "a", _("Answered"), _words(outcomes), ends=True))
             choices.append(Choice("refuse", "d", _("Refuse"), _words(requests.GROUNDS), ends=True,
                                   hint=_("On a ground that the subject is told.")))  # fmt: skip
         return Item(
@@ -248,6 +257,7 @@ class Requests:
                     (_("Identity"), found.identity),
                     (_("State"), found.state.replace("_", " ")),
                     (_("Asked again"), str(found.repeats)),
+                    (_("Told of its day"), ", ".join(_escalated(found)) or _("nobody yet")),
                     (_("Led to"), _("nothing yet") if found.led_to_kind is None else found.led_to_kind.replace("_", " ")),
                 ],
                 "effects": [

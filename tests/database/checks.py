@@ -59,6 +59,7 @@ from retention import (
     compaction,
     disposition,
     erasing,
+    escalating,
     holds,
     keeping,
     matters,
@@ -632,6 +633,35 @@ def answer_a_subject(world: World) -> None:
             else:
                 assert requests.queue(world.tenant, now=now)
                 assert requests.refuse(officer, asked.id, "excessive", now=now).closed_at is not None
+
+
+def tell_of_what_is_near_its_day(world: World) -> None:
+    """A request near its day is told of once, and who was told is seen; the row of that never changes."""
+    officer, now = world.here.person(MemberRole.PRIVACY_OFFICER).actor, datetime.now(UTC)
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+        asked, _ = requests.lodge(officer, requests.Kind.ACCESS, named(), now=now, received_at=now - timedelta(days=26))
+    assert escalating.escalate(world.tenant, now=now) >= 1
+    assert escalating.escalate(world.tenant, now=now) == 0
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+        assert escalating.told_of(world.tenant, [asked.id]) == {asked.id: "privacy_officer"}
+        assert escalating.open_alerts(world.tenant)[0] >= 1
+    altered = "UPDATE retention_escalation SET told = told WHERE request_id = %s"
+    assert attempt(world.superuser, sql.SQL(altered), [asked.id])[0] == "23001"
+
+
+def hand_over_what_is_taken_along(world: World) -> None:
+    """What a subject takes along is made, fetched, handed over and certified; without that it is not said to be done."""
+    officer, subject, now = world.here.person(MemberRole.PRIVACY_OFFICER).actor, named(), datetime.now(UTC)
+    write(world, body("deadline", "2026-07-15", subject=subject))
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+        asked, _ = requests.lodge(officer, requests.Kind.PORTABILITY, subject, now=now)
+        requests.confirm_identity(officer, asked.id, "account", now=now)
+        export = access.ask(officer, asked.id, now=now).id
+    assert access.work(world.tenant, export) is outbox.Settled.DONE
+    with tenant_transaction(Role.STAFF, tenant=world.tenant, actor=officer.id):
+        assert access.download(officer, export, now=now)
+        assert access.hand_over(officer, asked.id, "subject", now=now).kind == "portability"
+    drain(world)
 
 
 def export_for_a_subject(world: World) -> None:
@@ -1448,7 +1478,7 @@ ACTS: dict[str, Callable[[World], None]] = {
     act.__name__: act
     for act in (
         write_and_read, correct_and_retract, seal_what_was_clear, undo_at_one_instant, write_many, keep_an_episode, draw_from_episodes,
-        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, export_for_a_subject, keep_for_another_time, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
+        propose_and_decide, suppress_and_lift, name_a_subject, consent_and_withdraw, rotate_a_key, let_terms_run_out, answer_a_subject, tell_of_what_is_near_its_day, hand_over_what_is_taken_along, export_for_a_subject, keep_for_another_time, count_what_is_withheld, find_by_words, have_texts_made, repeat_a_request,
         record_a_refusal, foresee, erase_and_tell, hold_and_release, restrict_and_lift, redact_and_refuse,
         promote_a_procedure,
         meet_what_expired, end_and_certify, compact_what_is_over, try_again_later, seal_receipts, count_acts, verify_chains, examine, publish, decide_by_two, set_up_a_tenant, let_staff_register,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from retention import escalating
 from tenants.actors import Scope
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -15,6 +16,7 @@ def test_a_request_is_recorded_once_and_looked_at(api: Any) -> None:
     body = {"kind": "access", "subject": "mira", "received_at": received, "reference": "ticket-1"}
     first = api.send("POST", "/api/v1/subject-requests/", body)
     assert (first.status_code, first.json()["overdue"], first.json()["known"]) == (201, True, False)
+    assert first.json()["escalated_to"] is None
     again = api.send("POST", "/api/v1/subject-requests/", body)
     assert (again.status_code, again.json()["id"], again.json()["repeats"]) == (200, first.json()["id"], 1)
     shown = api.send("GET", f"/api/v1/subject-requests/{first.json()['id']}/").json()
@@ -22,6 +24,13 @@ def test_a_request_is_recorded_once_and_looked_at(api: Any) -> None:
     listed = api.send("GET", "/api/v1/subject-requests/?state=received").json()
     assert [each["id"] for each in listed["results"]] == [shown["id"]]
     assert api.send("GET", "/api/v1/subject-requests/?state=completed").json()["results"] == []
+
+
+def test_of_what_is_past_its_day_it_says_who_was_told(api: Any, tenant: Any) -> None:
+    received = (datetime.now(UTC) - timedelta(days=40)).isoformat()
+    made = api.send("POST", "/api/v1/subject-requests/", {"kind": "access", "subject": "mira", "received_at": received})
+    assert escalating.escalate(tenant.id, now=datetime.now(UTC)) == 1
+    assert api.send("GET", f"/api/v1/subject-requests/{made.json()['id']}/").json()["escalated_to"] == "tenant_admin"
 
 
 def test_a_repeated_request_with_its_key_counts_once(api: Any) -> None:

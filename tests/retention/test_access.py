@@ -4,16 +4,20 @@ import csv
 import io
 import json
 import zipfile
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.db import Error
 
 from memory import rows
-from retention import access, expiry, requests
+from retention import access, certificates, expiry, requests
 from retention.access import safe_cell, verify
 from retention.models import AccessExport
 from retention.requests import Kind
-from tenants.errors import Clash, Forbidden
+from tenants.errors import Clash, Forbidden, Refused
 from tenants.isolation import Role, tenant_transaction
 from tenants.secrets import provider
 from tests.memory.background import publish, settle_all
@@ -274,3 +278,77 @@ def test_an_erasure_is_put_before_a_second_person_by_the_page(about: About) -> N
     with acting(about.desk.officer):
         found = requests.get(about.desk.id, request.id)
     assert found.led_to_kind == "erasure"
+
+
+def test_a_request_of_portability_ends_with_a_signed_certificate_of_the_hand_over(about: About, superuser: Any) -> None:
+    export = about.ask(Kind.PORTABILITY)
+    settle_all(about.desk.organisation)
+    with acting(about.desk.officer) as actor, pytest.raises(Clash, match="not_handed_over"):
+        access.hand_over(actor, export.asked_id, "subject", now=now())
+    whole = about.download(export)
+    with acting(about.desk.officer) as actor, pytest.raises(Clash, match="not_handed_over"):
+        requests.complete(actor, export.asked_id, "done", now=now())
+    for wrong in ({"to": "anybody"}, {"to": "subject", "outcome": "nothing_held"}):
+        with acting(about.desk.officer) as actor, pytest.raises(Refused):
+            access.hand_over(actor, export.asked_id, now=now(), **wrong)
+    with acting(about.desk.reviewer) as actor, pytest.raises(Forbidden):
+        access.hand_over(actor, export.asked_id, "subject", now=now())
+    with acting(about.desk.officer) as actor:
+        issued = access.hand_over(actor, export.asked_id, "other_controller", now=now())
+        found = requests.get(about.desk.id, export.asked_id)
+    assert (found.state, found.outcome, found.led_to_kind, found.led_to_id) == (
+        "completed",
+        "done",
+        "certificate",
+        issued.id,
+    )
+    document = certificates.export(issued)
+    verdict = certificates.verify(document, provider().public_key_pem())
+    assert verdict.sound
+    assert verdict.certificate is not None
+    body = verdict.certificate["body"]
+    assert body["export_digest"] == sha256(whole).hexdigest()
+    assert (body["export"], body["request"]) == (str(export.id), str(export.asked_id))
+    assert (body["handed_over_to"], body["handed_over_by"]) == ("other_controller", str(about.desk.officer.actor.id))
+    for content in (b"Lisbon", b"mira", b"city", HOSTILE.encode()):
+        assert content not in document
+    with acting(about.desk.officer) as actor, pytest.raises(Clash, match="subject_request_closed"):
+        access.hand_over(actor, export.asked_id, "subject", now=now())
+
+
+def test_a_hand_over_is_certified_for_portability_alone(about: About) -> None:
+    export = about.ask()
+    with acting(about.desk.officer) as actor, pytest.raises(Clash, match="not_about_access"):
+        access.hand_over(actor, export.asked_id, "subject", now=now())
+
+
+def test_the_database_closes_no_request_of_portability_without_a_certificate(about: About) -> None:
+    export = about.ask(Kind.PORTABILITY)
+    close = (
+        "UPDATE retention_subjectrequest SET state = 'completed', outcome = 'done', closed_at = now(), closed_by = %s::uuid"
+        " WHERE id = %s::uuid"
+    )
+    with pytest.raises(Error, match="subjectrequest_handed_over"), acting(about.desk.officer) as actor:
+        rows.execute(close, [actor.id, export.asked_id])
+
+
+def test_a_hand_over_is_recorded_by_the_page_and_its_certificate_checked_by_the_command(
+    about: About, tmp_path: Path, capsys: Any
+) -> None:
+    export = about.ask(Kind.PORTABILITY)
+    settle_all(about.desk.organisation)
+    officer, here = about.desk.officer.signed_in(), f"/admin/retention/subjectrequest/{export.asked_id}/"
+    assert officer.post(f"{here}download/").status_code == 200
+    assert about.desk.reviewer.signed_in().post(f"{here}handover/", {"to": "subject"}).status_code == 403
+    assert "went to" in officer.get(f"{here}change/").content.decode()
+    assert officer.post(f"{here}handover/", {"to": "subject"}).status_code == 302
+    with acting(about.desk.officer):
+        issued = requests.get(about.desk.id, export.asked_id).led_to_id
+    assert f"/admin/retention/certificate/{issued}/change/" in officer.get(f"{here}change/").content.decode()
+    file, key = tmp_path / "certificate.json", tmp_path / "key.pem"
+    file.write_bytes(officer.get(f"/admin/retention/certificate/{issued}/download/").content)
+    key.write_bytes(provider().public_key_pem())
+    call_command("verify_certificate", str(file), "--public-key", str(key))
+    said = capsys.readouterr().out
+    assert said.startswith("sound")
+    assert "handed_over_to: subject" in said
