@@ -323,6 +323,7 @@ CODES = (
     pgettext_lazy("code", "verification"),
     pgettext_lazy("code", "verify"),
     pgettext_lazy("code", "wait"),
+    pgettext_lazy("code", "waited elsewhere"),
     pgettext_lazy("code", "waiting"),
     pgettext_lazy("code", "weak signal"),
     pgettext_lazy("code", "withdrawn"),

@@ -37,6 +37,8 @@ class Course:
 
 #: What was rejected, redacted or erased is put before a person when it is said again without a source that is newer.
 SUPPRESSED = Course(Outcome.ASK, ("suppressed",), "builtin.suppression", "reviewer")
+#: What waited where it came from waits here too: that it moved is no reason to let it stand.
+WAITED = Course(Outcome.ASK, ("waited_elsewhere",), "builtin.waiting", "reviewer")
 #: What a person confirmed is taken back by a person only.
 CONFIRMED_BY_A_PERSON = Course(Outcome.ASK, ("confirmed_by_a_person",), "builtin.confirmed", "reviewer")
 

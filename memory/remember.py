@@ -44,13 +44,19 @@ from tenants.secrets import keyring
 
 
 def facts(
-    actor: Actor, bodies: Sequence[FactBody | Denied], *, repeat: Repeat | None = None, batch: bool = False
+    actor: Actor,
+    bodies: Sequence[FactBody | Denied],
+    *,
+    repeat: Repeat | None = None,
+    batch: bool = False,
+    waits: Verdict | None = None,
 ) -> list[Outcome]:
     """Write sayings, each answered in its place; one that is refused does not sink the others.
 
     A body that was refused at the boundary already comes as its `Denied` and keeps its place. All sayings of one call
     are written at once or not at all; within a key they act in the order given. With `repeat`, a request that was
-    carried out before is answered with what it came to then, and nothing is written.
+    carried out before is answered with what it came to then, and nothing is written. `waits`: they are proposals that
+    waited elsewhere, for a person or for recurrence; none of them stands by being brought here.
     """
     before = _earlier(actor, repeat)
     if before is not None:
@@ -58,7 +64,7 @@ def facts(
     asked = {place: body for place, body in enumerate(bodies) if not isinstance(body, Denied)}
     writing, references = admission.open_for(actor, asked.values(), act="fact.batch" if batch else "fact.write")
     outcomes: dict[int, Outcome] = {place: body for place, body in enumerate(bodies) if isinstance(body, Denied)}
-    outcomes.update(_write(writing, references, asked))
+    outcomes.update(_write(writing, references, asked, waits=waits))
     answers = [outcomes[place] for place in range(len(bodies))]
     if batch:
         # One receipt records all of them, what was refused too.
@@ -70,20 +76,22 @@ def facts(
     return _finish(writing, answers, repeat)
 
 
-def _write(writing: Writing, references: References, asked: Mapping[int, FactBody]) -> dict[int, Outcome]:
+def _write(
+    writing: Writing, references: References, asked: Mapping[int, FactBody], *, waits: Verdict | None = None
+) -> dict[int, Outcome]:
     """Let what is asked (by place) stand or wait where it may; return what each came to."""
     admitted, denied = admission.admit(writing, references, asked)
     outcomes: dict[int, Outcome] = {**denied}
     acts.lock(writing, [item for item in admitted if not item.undefined])
     for item in admitted:
         try:
-            outcomes[item.place] = _carry_out(writing, item)
+            outcomes[item.place] = _carry_out(writing, item, waits=waits)
         except Refusal as refusal:
             outcomes[item.place] = refusal.denied
     return outcomes
 
 
-def _carry_out(writing: Writing, item: Prepared) -> Outcome:
+def _carry_out(writing: Writing, item: Prepared, *, waits: Verdict | None = None) -> Outcome:
     """Let an admitted saying stand, or wait for a person or for recurrence. Its key is locked. Raises `Refusal`."""
     if item.undefined:
         return proposals.ask_to_define(writing, item)
@@ -92,6 +100,8 @@ def _carry_out(writing: Writing, item: Prepared) -> Outcome:
     acts.aim_again(writing, item)
     course = acts.course(writing, item, key, blind=blind)
     writing.questioned += course is acts.SUPPRESSED
+    if waits is not None and course.outcome not in (Verdict.ASK, waits):
+        course = acts.WAITED
     if course.outcome is Verdict.BUFFER:
         return proposals.buffer(writing, item, key, course, blind=blind)
     if course.outcome is Verdict.ASK:

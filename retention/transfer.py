@@ -3,8 +3,10 @@
 What may be read goes with its content: subjects, consents, episodes, evidence with its times, retractions. What has ended
 goes as a tombstone, without content. Suppressions and holds travel along, and are in force before anything else is
 brought in. What comes in is judged by the policy of its new tenant, like every write: what has to wait for a person waits,
-what is refused is told by line and code. Proposals, procedures, restrictions, receipts and derived texts stay behind, and are counted
-in the file.
+what is refused is told by line and code. A proposal that waits for a person or for recurrence waits for a person there as
+well, whatever the policy says. A subject's restriction of processing is in force there before anything about them comes in,
+a fact's and an episode's once all is in. Decided proposals, procedures, receipts and derived texts stay behind, counted in
+the file with the reason (`left_out`).
 
 Each key's acts come in the order in which they happened, so that every answer is the same as of any instant, known at any
 instant.
@@ -31,11 +33,11 @@ from memory.contracts import ConsentBody, EpisodeBody, FactBody, SubjectBody, pa
 from memory.outcomes import Asked, Denied, EpisodeKept, Repeat, Retracted, Written
 from memory.subjects import opened
 from policies.catalogue import catalogue
-from policies.vocabulary import Sensitivity
-from retention import matters
+from policies.vocabulary import Outcome, Sensitivity
+from retention import matters, restricting
 from tenants.actors import Actor, ActorKind, Scope
 from tenants.audit import Action, Event, append
-from tenants.errors import Malformed, Problem
+from tenants.errors import Clash, Malformed, Problem
 from tenants.isolation import Role, borrowed, tenant_transaction
 from tenants.models import Agent
 from tenants.registry import OPERATOR, create_agent
@@ -107,6 +109,34 @@ FROM memory_evidence e
   LEFT JOIN tenants_subjectkey qk ON qk.tenant_id = q.tenant_id AND qk.id = q.key_id
 WHERE e.tenant_id = %(tenant)s::uuid AND e.key_id = %(key)s::uuid ORDER BY e.recorded_at, e.act_no, e.id
 """
+# What waits and may be read: each saying of it in the order in which it was said.
+_PROPOSALS = f"""
+SELECT c.id, c.subject_id, a.name, c.is_end, c.state, c.target_id, s.valid_from, s.stated_to, s.confidence, s.source, s.turn_id,
+  s.tool_call_id, (SELECT n.ref FROM policies_consent n WHERE n.tenant_id = s.tenant_id AND n.id = s.consent_id), s.session_id,
+  s.contract_ref, s.episode_id, s.sensitivity, s.basis, s.expires_at, s.trust, s.said_at,
+  p.id, p.purpose, p.clear, p.sealed, k.wrapped, k.version, q.id, q.purpose, q.clear, q.sealed, qk.wrapped, qk.version
+FROM (SELECT * FROM memory_candidate x WHERE x.tenant_id = %(tenant)s::uuid AND x.id > %(after)s::uuid AND {{waits}}
+    ORDER BY x.id LIMIT %(limit)s) c
+  JOIN policies_attribute a ON a.tenant_id = c.tenant_id AND a.id = c.attribute_id
+  JOIN memory_candidatesaying s ON s.tenant_id = c.tenant_id AND s.candidate_id = c.id
+    AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+    AND (s.consent_id IS NULL OR consent_stands(ARRAY[s.consent_id]))
+  LEFT JOIN memory_payload p ON p.tenant_id = c.tenant_id AND p.id = c.payload_id
+  LEFT JOIN tenants_subjectkey k ON k.tenant_id = p.tenant_id AND k.id = p.key_id
+  LEFT JOIN memory_payload q ON q.tenant_id = s.tenant_id AND q.id = s.quote_id AND q.ended_at IS NULL AND q.redaction_state = 'none'
+  LEFT JOIN tenants_subjectkey qk ON qk.tenant_id = q.tenant_id AND qk.id = q.key_id
+WHERE c.payload_id IS NULL OR {_ALIVE}
+ORDER BY c.id, s.id
+"""
+_WAITS = (
+    "x.state IN ('asked', 'buffered') AND x.redaction_state = 'none' AND x.act IN ('fact', 'correction')"
+    " AND x.attribute_id IS NOT NULL AND (x.expires_at IS NULL OR x.expires_at > statement_timestamp())"
+)
+_PROPOSALS = _PROPOSALS.format(waits=_WAITS)
+_RESTRICTED = """
+SELECT r.id, r.target_kind, r.target_id, r.ground FROM retention_restriction r
+WHERE r.tenant_id = %s::uuid AND r.state = 'active' ORDER BY r.id
+"""
 _SUPPRESSIONS = """
 SELECT s.key, s.digest, s.decided_at, s.cause, s.target_kind, s.target_id,
   (SELECT a.name FROM policies_attribute a WHERE a.tenant_id = s.tenant_id AND a.id = s.attribute_id)
@@ -123,7 +153,7 @@ WHERE h.tenant_id = %s::uuid AND h.state = 'active' ORDER BY h.id, s.id
 
 
 # What stays behind, counted: each kind of row that is memory or decides about it, and that no line above carries.
-_LEFT_OUT = """
+_LEFT_OUT = f"""
 SELECT 'subjects_without_names', count(*) FROM memory_subject x WHERE x.tenant_id = %(tenant)s::uuid AND NOT EXISTS (
   SELECT FROM memory_subjectidentifier i JOIN memory_payload p ON p.tenant_id = i.tenant_id AND p.id = i.payload_id AND p.ended_at IS NULL
     AND p.redaction_state = 'none' WHERE i.tenant_id = x.tenant_id AND i.subject_id = x.id)
@@ -132,14 +162,26 @@ UNION ALL SELECT 'evidence_of_such_subjects', count(*) FROM memory_evidence v
   WHERE v.tenant_id = %(tenant)s::uuid AND NOT EXISTS (
     SELECT FROM memory_subjectidentifier i JOIN memory_payload p ON p.tenant_id = i.tenant_id AND p.id = i.payload_id
       AND p.ended_at IS NULL AND p.redaction_state = 'none' WHERE i.tenant_id = v.tenant_id AND i.subject_id = k.subject_id)
-UNION ALL SELECT 'candidates', count(*) FROM memory_candidate x WHERE x.tenant_id = %(tenant)s::uuid
+UNION ALL SELECT 'decided_proposals', count(*) FROM memory_candidate x
+  WHERE x.tenant_id = %(tenant)s::uuid AND x.state NOT IN ('asked', 'buffered')
+UNION ALL SELECT 'proposals_of_no_saying', count(*) FROM memory_candidate x
+  WHERE x.tenant_id = %(tenant)s::uuid AND x.state IN ('asked', 'buffered') AND NOT ({_WAITS})
 UNION ALL SELECT 'procedure_versions', count(*) FROM memory_procedureversion x WHERE x.tenant_id = %(tenant)s::uuid
-UNION ALL SELECT 'restricted_subjects', count(*) FROM memory_subject x WHERE x.tenant_id = %(tenant)s::uuid AND x.restricted
-UNION ALL SELECT 'restricted_facts', count(*) FROM memory_fact x WHERE x.tenant_id = %(tenant)s::uuid AND x.restricted
-UNION ALL SELECT 'restricted_episodes', count(*) FROM memory_episode x WHERE x.tenant_id = %(tenant)s::uuid AND x.restricted
 UNION ALL SELECT 'derived_texts', count(*) FROM memory_derived x WHERE x.tenant_id = %(tenant)s::uuid AND x.payload_id IS NOT NULL
 UNION ALL SELECT 'receipts', count(*) FROM memory_receipt x WHERE x.tenant_id = %(tenant)s::uuid
 """
+
+
+#: Why it stays behind, as codes.
+WHY_LEFT_OUT = {
+    "subjects_without_names": "nobodys_any_more",
+    "evidence_of_such_subjects": "nobodys_any_more",
+    "decided_proposals": "what_came_of_it_travels",
+    "proposals_of_no_saying": "decided_where_it_was_asked",
+    "procedure_versions": "approved_by_two_of_its_tenant",
+    "derived_texts": "derived_anew",
+    "receipts": "record_of_its_tenant",
+}
 
 
 def write_out(actor: Actor, out: TextIO, *, now: datetime) -> Counter[str]:
@@ -160,7 +202,8 @@ def write_out(actor: Actor, out: TextIO, *, now: datetime) -> Counter[str]:
     with _one_snapshot(tenant):
         _all_out(tenant, line)
         left = dict(rows.fetch(_LEFT_OUT, {"tenant": tenant}))
-    line("left_out", **{what: count for what, count in sorted(left.items()) if count})
+    stays = {what: count for what, count in sorted(left.items()) if count}
+    line("left_out", **stays, reasons={what: WHY_LEFT_OUT[what] for what in stays})
     line("end", lines=sum(written.values()) + 1)
     with tenant_transaction(Role.WORKER, tenant=tenant):
         append([_event(actor, Action.MEMORY_EXPORTED, written)])
@@ -191,6 +234,7 @@ def _all_out(tenant: UUID, line: Callable[..., None]) -> None:
             line("subject", id=subject, key=told[0], aliases=told[1:], kind=each[0][1], restricted=each[0][2])
     with borrowed(Role.STAFF, back_to=Role.WRITER):
         held = _grouped(rows.fetch(_HOLDS, [tenant]))
+        restricted = rows.fetch(_RESTRICTED, [tenant])
     for key, digest, decided_at, cause, target_kind, target, attribute in rows.fetch(_SUPPRESSIONS, [tenant]):
         line(
             "suppression", key=key, digest=bytes(digest).hex(), decided_at=decided_at, cause=cause,
@@ -209,6 +253,12 @@ def _all_out(tenant: UUID, line: Callable[..., None]) -> None:
         for key, subject, attribute, multi in page:
             if subject in names:
                 _key_out(tenant, key, names[subject], attribute, multi, line)
+    for page in _pages(tenant, _PROPOSALS):
+        for row in page:
+            if row[1] in names:
+                _proposal_out(tenant, row, names[row[1]], line)
+    for restriction, kind, target, ground in restricted:
+        line("restriction", id=restriction, of=kind, target=target, subject=names.get(target), ground=ground)
     for scopes in held.values():
         line("hold", matter=scopes[0][1], reason=scopes[0][2], scopes=[_scope_out(row, names) for row in scopes])
 
@@ -275,7 +325,7 @@ def _saying_out(
     said = {
         "id": evidence, "subject": subject, "attribute": attribute, "valid_from": valid_from, "valid_to": stated_to,
         "recorded_at": recorded_at, "turn_id": turn, "trust": trust, "sensitivity": Sensitivity(sensitivity).label,
-        "corrects": corrects,
+        "corrects": corrects, "fact": fact,
     }  # fmt: skip
     if fact is not None and not alive:
         state = state if state not in (None, "none") else "ended"
@@ -286,6 +336,19 @@ def _saying_out(
         confirmed=confirmed, confidence=confidence, source=source, tool_call_id=call, consent_ref=ref, session_id=session,
         contract_ref=contract, episode=episode, quote=None if quote[0] is None else _text(tenant, quote), basis=basis,
         expires_at=expires_at, writer={"kind": writer_kind, "id": writer}, written_at=written_at,
+    )  # fmt: skip
+
+
+def _proposal_out(tenant: UUID, row: Sequence[Any], subject: str, line: Callable[..., None]) -> None:
+    (candidate, _, attribute, is_end, state, corrects, valid_from, stated_to, confidence, source, turn, call, ref, session,
+     contract, episode, sensitivity, basis, expires_at, trust, said_at) = row[:21]  # fmt: skip
+    value, quote = row[21:27], row[27:33]
+    line(
+        "proposal", id=candidate, subject=subject, attribute=attribute, state=state, corrects=corrects, valid_from=valid_from,
+        valid_to=stated_to, said_at=said_at, value=None if value[0] is None else json.loads(_text(tenant, value)),
+        ended=is_end, confidence=confidence, source=source, turn_id=turn, tool_call_id=call, consent_ref=ref,
+        session_id=session, contract_ref=contract, episode=episode, quote=None if quote[0] is None else _text(tenant, quote),
+        sensitivity=Sensitivity(sensitivity).label, basis=basis, expires_at=expires_at, trust=trust,
     )  # fmt: skip
 
 
@@ -367,6 +430,7 @@ class _Import:
         self._subjects: dict[str, UUID] = {}
         self._purposes: dict[str, frozenset[str]] = {}
         self._pending: list[_Pending] = []
+        self._restricted: dict[str, str] = {}
         self._as: Actor = actor
 
     def run(self) -> Brought:
@@ -380,7 +444,11 @@ class _Import:
             "evidence": self._saying,
             "retraction": self._retraction,
             "tombstone": self._tombstone,
+            "proposal": self._proposal,
         }
+        for _, line in said:
+            if line["line"] == "restriction" and line["of"] == "subject":
+                self._restricted[line["subject"]] = line["ground"]
         # What may not come back is known before anything else comes.
         for number, line in said:
             if line["line"] == "suppression":
@@ -398,6 +466,8 @@ class _Import:
         for number, line in said:
             if line["line"] == "consent" and line["withdrawn_at"]:
                 self._withdraw(line)
+            if line["line"] == "restriction" and line["of"] != "subject":
+                self._restriction(number, line)
             if line["line"] == "hold":
                 self._hold(number, line)
         with tenant_transaction(Role.WORKER, tenant=self._tenant):
@@ -434,8 +504,9 @@ class _Import:
             named = remember.subject(self._actor, body)
         self._subjects[line["key"]] = named.id
         self._done.counts["subjects"] += 1
-        if line["restricted"]:
-            self._done.left["restriction_of_processing"] += 1
+        if line["key"] in self._restricted:
+            # Before anything about them comes in: no agent sees any of it for a moment.
+            self._restrict(number, "subject", named.id, self._restricted[line["key"]])
 
     def _consent(self, number: int, line: Mapping[str, Any]) -> None:
         given = {name: line[name] for name in ("subject", "ref", "purposes", "granted_at")}
@@ -470,7 +541,52 @@ class _Import:
         else:
             self._refuse(number, _code(kept))
 
+    def _restriction(self, number: int, line: Mapping[str, Any]) -> None:
+        found = {"fact": self._facts, "episode": self._episodes}[line["of"]].get(line["target"])
+        if found is None:
+            self._done.left["restriction_of_what_did_not_come"] += 1
+        else:
+            self._restrict(number, line["of"], found, line["ground"])
+
+    def _restrict(self, number: int, kind: str, target: UUID, ground: str) -> None:
+        actor = replace(self._actor, scopes=frozenset({Scope.ADMIN}))
+        try:
+            with tenant_transaction(Role.STAFF, tenant=self._tenant, clearance=3, actor=actor.id):
+                restricting.restrict(actor, kind, target, ground=ground, now=self._now)
+        except Clash:
+            # An import that was cut off has restricted it already.
+            return
+        except Problem as problem:
+            self._refuse(number, problem.code)
+            return
+        self._done.counts["restrictions"] += 1
+
     def _saying(self, number: int, line: Mapping[str, Any]) -> None:
+        given, actor = self._said_again(line)
+        self._add(number, line, {**given, "recorded_at": line["recorded_at"]}, actor)
+
+    def _proposal(self, number: int, line: Mapping[str, Any]) -> None:
+        """Let what waited wait: for a person, or as a weak signal for recurrence by the rule of the attribute here."""
+        self._flush()
+        given, actor = self._said_again(line)
+        if line["corrects"] is not None:
+            named = self._evidence.get(line["corrects"]) or self._facts.get(line["corrects"])
+            if named is None:
+                self._done.left["proposal_about_what_did_not_come"] += 1
+                return
+            given["corrects"] = str(named)
+        waits = Outcome.BUFFER if line["state"] == "buffered" else Outcome.ASK
+        with self._writing(actor):
+            (outcome,) = remember.facts(
+                actor, [parse(FactBody, given)], repeat=self._repeat(number, "proposal"), waits=waits
+            )
+        if isinstance(outcome, Asked | Written):
+            self._done.counts["proposals"] += 1
+        else:
+            self._refuse(number, _code(outcome))
+
+    def _said_again(self, line: Mapping[str, Any]) -> tuple[dict[str, Any], Actor]:
+        """Return a saying of the file as a body without the time of its recording, and whose it is."""
         source, quote, episode = line["source"], line["quote"], self._episodes.get(line["episode"] or "")
         if episode is None:
             # Its episode has ended or did not come in: what it says comes from the file, as far as anybody can tell.
@@ -497,14 +613,19 @@ class _Import:
         if line["confidence"] is not None:
             given["confidence"] = line["confidence"]
         kind = ActorKind.PERSON if source == "confirmation" else ActorKind.AGENT
-        self._add(number, line, given, replace(self._for(line), kind=kind, trust=line["trust"]))
+        return given, replace(self._for(line), kind=kind, trust=line["trust"])
 
     def _tombstone(self, number: int, line: Mapping[str, Any]) -> None:
         if line["of"] != "evidence" or line["multi"]:
             # Nothing else of a chain of its own is read in its place.
             self._done.left["tombstone_that_hides_nothing"] += 1
             return
-        given = {**_times(line), "ended": True, "provenance": {"turn_id": line["turn_id"], "source": "file"}}
+        given = {
+            **_times(line),
+            "recorded_at": line["recorded_at"],
+            "ended": True,
+            "provenance": {"turn_id": line["turn_id"], "source": "file"},
+        }
         self._add(number, line, given, replace(self._actor, trust=line["trust"]))
 
     def _add(self, number: int, line: Mapping[str, Any], given: dict[str, Any], actor: Actor) -> None:
@@ -532,6 +653,8 @@ class _Import:
         for each, outcome in zip(pending, outcomes, strict=True):
             if isinstance(outcome, Written):
                 self._evidence[each.said["id"]] = outcome.evidence
+                if outcome.fact is not None and each.said["fact"] is not None:
+                    self._facts[each.said["fact"]] = outcome.fact
                 self._done.counts["tombstones" if each.said["line"] == "tombstone" else "evidence"] += 1
             elif isinstance(outcome, Asked):
                 self._done.counts[f"waiting_{outcome.verdict}"] += 1
@@ -633,7 +756,6 @@ class _Import:
 def _times(line: Mapping[str, Any]) -> dict[str, Any]:
     given = {
         "subject": line["subject"], "attribute": line["attribute"], "valid_from": line["valid_from"],
-        "recorded_at": line["recorded_at"],
     }  # fmt: skip
     return given if line["valid_to"] is None else {**given, "valid_to": line["valid_to"]}
 
