@@ -101,6 +101,27 @@ def veiled(text: str, quote: str = "", *, names: Sequence[str] = (), around: int
     return found
 
 
+def marked(text: str, spans: Sequence[tuple[int, int]], *, veil: bool = True, around: int = 1_500) -> list[Piece]:
+    """Cut `text` into pieces with each of the `spans` marked, and (`veil`) what names a person beside them masked.
+
+    `spans` go up and do not overlap; what reaches past the text is cut off. Shown is `around` before the first and after the last.
+    """
+    within = [(start, min(end, len(text))) for start, end in spans if start < len(text)]
+    first, last = (within[0][0], within[-1][1]) if within else (0, 0)
+    begin, end = max(0, first - around), min(len(text), last + around)
+    side = veiled if veil else pieces
+    found: list[Piece] = [Piece("… ", False, False, covers=begin)] if begin else []
+    at = begin
+    for start, stop in within:
+        found += side(text[at:start], around=start)
+        found += [replace(piece, quoted=True) for piece in pieces(text[start:stop], around=stop)]
+        at = stop
+    found += side(text[at:end], around=end)
+    if end < len(text):
+        found.append(Piece(" …", False, False, covers=len(text) - end))
+    return found
+
+
 #: Longer values are set side by side without saying where they differ.
 _COMPARED = 2_000
 _WORDS = re.compile(r"\w+|\W")

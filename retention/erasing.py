@@ -933,12 +933,14 @@ WHERE tenant_id = %s::uuid AND id = %s::uuid
 """
 
 
-def decide_item(actor: Actor, item: UUID, *, keep: bool, reason: str, now: datetime) -> UUID | None:
+def decide_item(
+    actor: Actor, item: UUID, *, keep: bool, reason: str, now: datetime, proposed: bool = False
+) -> UUID | None:
     """Decide on what an erasure left: another's fact is kept on a ground, or ended; a mention is kept, or is to be redacted.
 
     A mention that is to be redacted is proposed for it by this act, with the spans in which the text names the subject, and
     hidden from then on; another person decides on that. Returns the proposal; None where there is none, also where the text
-    says none of the names any more. In the caller's transaction under `Role.STAFF`. Raises `Missing`, `Forbidden`, `Refused`,
+    says none of the names any more, or where the caller has `proposed` a redaction of it already. In the caller's transaction under `Role.STAFF`. Raises `Missing`, `Forbidden`, `Refused`,
     `Clash("held")`, and what `redaction.propose` raises.
     """
     if actor.kind is not ActorKind.PERSON:
@@ -952,7 +954,7 @@ def decide_item(actor: Actor, item: UUID, *, keep: bool, reason: str, now: datet
         raise Missing
     erasure, kind, target, places = found[0]
     proposal: UUID | None = None
-    if kind == "mention" and not keep and places:
+    if kind == "mention" and not keep and places and not proposed:
         spans = tuple(zip(places[::2], places[1::2], strict=True))
         pick = redaction.Pick(kind=redaction.Kind.EPISODE, target=target, spans=spans)
         proposal = redaction.propose(actor, [pick], reason="third_party", now=now).id
@@ -965,7 +967,12 @@ def decide_item(actor: Actor, item: UUID, *, keep: bool, reason: str, now: datet
     append(
         [
             _event(
-                actor, Action.ERASURE_ITEM_DECIDED, erasure, reason, kept=int(keep), proposed=int(proposal is not None)
+                actor,
+                Action.ERASURE_ITEM_DECIDED,
+                erasure,
+                reason,
+                kept=int(keep),
+                proposed=int(proposed or proposal is not None),
             )
         ]
     )

@@ -97,6 +97,7 @@ class Action(StrEnum):
     SUPPRESSION_LIFTED = "suppression.lifted"
     CONTENT_SHOWN = "content.shown"
     CONTENT_REVEALED = "content.revealed"
+    EPISODE_RELEASED = "episode.released"
     MORE_ASKED = "item.more_asked"
     BULK_DECIDED = "items.decided"
     PROCEDURE_PROPOSED = "procedure.proposed"

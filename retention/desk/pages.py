@@ -432,7 +432,7 @@ def _decided(request: HttpRequest, at: _At, found: Queue, wanted: UUID, digest: 
         roles = [MemberRole(role) for role in at.roles]
         mine = RedactionRequest.objects.filter(tenant_id=at.tenant, requested_by=at.actor.id, state="required")
         proposed = mine.order_by("-id").first()
-        undo = {} if proposed is None else {"undo": {**_while(), "proposal": str(proposed.id)}}
+        undo = {} if proposed is None or not choice.withdraw else {"undo": {**_while(), "proposal": str(proposed.id)}}
         if found.item(at.actor, roles, wanted) is not None:
             # Words beside the evidence were taken out: what is to be decided still waits, under the same claim.
             return JsonResponse({"told": told, "item": str(wanted), "stays": True, "earlier": earlier, **undo})

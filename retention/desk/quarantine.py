@@ -1,6 +1,6 @@
 """Episodes that speak to the agent: kept apart from what agents are given, until a person has looked.
 
-Whoever looks says that it stays apart, or proposes to take it out. It is due a day after it was recorded.
+Whoever looks says that it stays apart, lets it out for good, or proposes to take it out. It is due a day after it was recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.utils.translation import gettext as _
 
-from memory import sight
+from memory import quarantine, sight
 from memory.legible import pieces, veiled
 from memory.models import Episode
 from memory.rows import fetch
@@ -64,6 +64,12 @@ _KEEP = Choice(
     bulk=True,
     undo=gettext_lazy("Kept apart"),
     hint=gettext_lazy("Agents are not given it as context, now or later. What was drawn from it waits for a person as it did."),
+)  # fmt: skip
+_RELEASE = Choice(
+    *("release", "e", gettext_lazy("Release")),
+    {"harmless": gettext_lazy("it instructs nobody"), "quoted": gettext_lazy("it quotes or reports"), "other": "other"},
+    undo=gettext_lazy("Released"),
+    hint=gettext_lazy("Agents are given it as context like any other. It is not quarantined again."),
 )  # fmt: skip
 _REDACT = redacting.choice(
     {"not_to_be_kept": gettext_lazy("not to be kept"), "credential": gettext_lazy("a credential"), "third_party": gettext_lazy("about somebody else"), "other": "other"},
@@ -123,7 +129,7 @@ class Quarantine:
             level=level,
             subject=episode.subject_id,
             due_at=episode.recorded_at + WITHIN,
-            choices=(_KEEP, _REDACT),
+            choices=(_KEEP, _RELEASE, _REDACT),
             reveal=level > Sensitivity.PERSONAL,
             facts={
                 "text_title": _("What it says"),
@@ -143,6 +149,10 @@ class Quarantine:
                     (_("If you keep it apart"), [
                         ("ok", _("Agents are not given it as context. It stays readable by its id, and says that it is quarantined.")),
                         ("", _("%(facts)s pieces of evidence and %(proposals)s proposals were drawn from it; they stay as they are.") % {"facts": facts, "proposals": proposals}),
+                    ]),
+                    (_("If you release it"), [
+                        ("warn", _("Agents are given its text as context again, from now on. Nobody puts it back into quarantine.")),
+                        ("", _("What was drawn from it meanwhile waits for a person as it did.")),
                     ]),
                     (_("If you redact it"), [
                         ("bad", _("It is hidden from agents at once, with the quotes that are taken from it, until a privacy officer"
@@ -167,10 +177,13 @@ class Quarantine:
     def decide(
         self, actor: Actor, item: Item, act: str, reason: str, given: Mapping[str, str], *, now: datetime
     ) -> str:
-        """Leave it apart, which its claim remembers, or propose to redact it."""
+        """Leave it apart, which its claim remembers, let it out, or propose to redact it."""
         if act == "redact":
             redacting.propose(actor, item, reason, given, now=now)
             return _("Hidden, and proposed for redaction.")
+        if act == "release":
+            quarantine.release(actor, item.id, reason=reason)
+            return _("Released: agents are given it as context.")
         return _("It stays apart.")
 
 

@@ -74,6 +74,8 @@ class Choice:
     bulk: bool = False
     #: What is said once it was done, of an act that needs nothing but codes and can be taken back for a while before that.
     undo: str = ""
+    #: What it proposed is taken back by an act of its own.
+    withdraw: bool = False
 
 
 @dataclass(frozen=True, slots=True)

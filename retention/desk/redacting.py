@@ -40,13 +40,14 @@ class Offered:
     episodes: Sequence[UUID]
 
 
-def choice(reasons: Mapping[str, str], *, bulk: bool = False) -> Choice:
+def choice(reasons: Mapping[str, str], *, bulk: bool = False, withdraw: bool = True) -> Choice:
     """Return the act of proposing a redaction, for the reasons that go with the queue."""
     return Choice(
         *("redact", "r", gettext_lazy("Redact"), reasons),
         form="scope",
         ends=True,
         bulk=bulk,
+        withdraw=withdraw,
         hint=gettext_lazy(
             "It is hidden from agents at once. A privacy officer looks at what follows, and takes it out for good or gives it back."
         ),

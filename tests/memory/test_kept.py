@@ -131,7 +131,7 @@ CHANGES: dict[str, Change] = {
     "an episode redacted": by_sql(
         "UPDATE " + OF_EPISODE.format("sealed = NULL, redaction_state = 'applied', ended_at = now()")
     ),
-    "an episode raised": by_sql("UPDATE memory_episode SET quarantined = true WHERE tenant_id = %(tenant)s"),
+    "an episode raised": by_sql("UPDATE memory_episode SET sensitivity = 3 WHERE tenant_id = %(tenant)s"),
     "the subject restricted": by_sql("UPDATE memory_subject SET restricted = true WHERE tenant_id = %(tenant)s"),
 }
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.legible import Piece, changes, compared, pieces, veiled
+from memory.legible import Piece, changes, compared, marked, pieces, veiled
 
 
 def shown(found: list[Piece]) -> str:
@@ -125,3 +125,18 @@ def test_what_would_not_show_is_named_beside_a_mask_too() -> None:
     found = veiled("a\u202eb mira@example.com \u200bc", "")
     assert [piece.text for piece in found if piece.unseen] == ["U+202E", "U+200B"]
     assert [piece.text for piece in found if piece.masked] == ["EMAIL"]
+
+
+def test_spans_are_marked_and_what_names_a_person_beside_them_is_masked() -> None:
+    text = "Mira and a@example.com and mira"
+    found = marked(text, [(0, 4), (27, 31)])
+    assert [piece.text for piece in found if piece.quoted] == ["Mira", "mira"]
+    assert [piece.text for piece in found if piece.masked] == ["EMAIL"]
+    assert shown(marked(text, [(0, 4)], veil=False)) == text
+
+
+@given(st.text(max_size=60), st.integers(0, 70), st.integers(0, 20), st.integers(0, 30))
+def test_what_is_marked_stands_for_every_character_of_the_text(text: str, start: int, long: int, around: int) -> None:
+    found = marked(text, [(start, start + long)], veil=False, around=around)
+    assert sum(len(piece.text) if piece.covers is None else piece.covers for piece in found) == len(text)
+    assert shown([piece for piece in found if piece.quoted]) == text[start : start + long]

@@ -162,6 +162,7 @@ WORKED_BY: dict[str, Roles] = {
     "redactions": {OFFICER},
     "disposition": {REVIEWER, OFFICER},
     "requests": {REVIEWER, OFFICER},
+    "mentions": {OFFICER},
     "quarantine": {REVIEWER, OFFICER},
 }
 _LOOKS = ("", "rows/", "counts/", "find/", "<str:item>/", "<str:item>/again/")

@@ -152,6 +152,9 @@
   // forms -------------------------------------------------------------------------------------------------------------
   const opened = () => pane.querySelector("form.act:not([hidden])");
 
+  // What a key does is what its button says: each queue has acts of its own.
+  const keyed = (key, name) => offer(document.querySelector(`button[data-do="act"][data-key="${key}"]`)?.dataset.act ?? name);
+
   function offer(name) {
     if (!open) return why("no-item");
     if (open.barred) return why(open.barred);
@@ -469,7 +472,7 @@
   const single_keys = {
     j: () => step(1), k: () => step(-1), J: () => step(1, true), K: () => step(-1, true),
     ArrowDown: () => step(1), ArrowUp: () => step(-1),
-    m: claimThis, a: () => offer("confirm"), d: () => offer("reject"), e: () => offer("edit"), q: () => offer("ask_more"),
+    m: claimThis, a: () => keyed("a", "confirm"), d: () => keyed("d", "reject"), e: () => keyed("e", "edit"), q: () => keyed("q", "ask_more"),
     r: () => offer("redact"), w: () => { if (opened()?.dataset.act !== "redact") offer("redact"); if (opened()?.dataset.act === "redact") to_text(); }, h: () => offer("hold"), v: () => offer("reveal"), z: take_back,
     1: () => classify(0), 2: () => classify(1), 3: () => classify(2), 4: () => classify(3),
     " ": () => pick(current()), b: () => { if (selected().length) openSeveral(); else why("none-selected"); }, g: () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1200); },
