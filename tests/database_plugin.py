@@ -19,7 +19,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 _NAMED = ("DATABASE_URL", "MUNIMENT_OWNER_URL")
 #: What is said to the tests themselves, and not to the application.
-_OF_TESTS = frozenset({"MUNIMENT_DATA", "MUNIMENT_CRASH_WRITES", "MUNIMENT_PICTURES", "MUNIMENT_COMPACTION_SECONDS"})
+_OF_TESTS = frozenset(
+    {
+        "MUNIMENT_CI_SUPERUSER_URL",
+        "MUNIMENT_COMPACTION_SECONDS",
+        "MUNIMENT_CRASH_WRITES",
+        "MUNIMENT_DATA",
+        "MUNIMENT_PICTURES",
+    }
+)
 _home: Path | None = None
 
 

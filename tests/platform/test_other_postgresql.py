@@ -17,7 +17,9 @@ def test_the_ledger_keeps_its_promises_on_the_postgresql_that_listens_here() -> 
     try:
         psycopg.connect(SUPERUSER, connect_timeout=3).close()
     except psycopg.OperationalError:
-        pytest.skip("no PostgreSQL that a superuser may enter listens here; name one in MUNIMENT_CI_SUPERUSER_URL")
+        pytest.skip(
+            "no PostgreSQL that a superuser may enter listens here; run one, or set MUNIMENT_CI_SUPERUSER_URL to one"
+        )
     # More of it runs there in .ci/other-postgresql: this is what fits between other tests.
     asked = ["tests/memory/test_receipts.py", "tests/database/test_ledger_constraints.py"]
     done = subprocess.run(
