@@ -144,6 +144,7 @@ DOORS = {
     "memory/outbox.py": {"outboxentry"},
     "memory/checking.py": {"factkey"},
     "memory/endings.py": {"fact"},
+    "memory/quarantine.py": {"episode"},
     "memory/lifetimes.py": {"candidate", "candidatesaying", "episode", "evidence", "fact", "payload"},
     "memory/terms.py": {"term"},
     "memory/derived.py": {"derived"},
