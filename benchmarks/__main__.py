@@ -26,6 +26,7 @@ MEASURES: dict[str, Callable[[Ground, Size], list[Figure]]] = {
     "http": over_http.all_of_it,
     "recall": recalling.recall,
     "desk": desk.desk,
+    "subject": desk.subject,
     "late": volume.late,
     "batches": volume.batches,
     "large": volume.large,

@@ -1,4 +1,5 @@
-"""The review desk with 100,000 proposals waiting: how soon it opens, and how soon the next item stands after a decision."""
+"""The review desk with 100,000 proposals waiting: how soon it opens, and how soon the next item stands after a decision;
+and the page of a subject of whom much is known."""
 
 from __future__ import annotations
 
@@ -29,4 +30,23 @@ def desk(ground: Ground, size: Size) -> list[Figure]:
             "ms p50",
             target=Target(at_most=150),
         ),
+    ]
+
+
+def subject(ground: Ground, size: Size) -> list[Figure]:
+    """The page of a subject with 5,000 facts, through the page in process: timeline, table, lineage and all that is beside."""
+    changes = 5
+    attributes = 1_000 if size.many >= 1_000_000 else 100
+    with ground.doors() as mine:
+        mine.do("subject_seed", attributes=attributes, changes=changes)
+        ground.settle()
+        mine.do("subject_page", range(3))
+        opened = mine.seconds("subject_page", range(max(10, size.rounds)))
+    return [
+        Figure(
+            f"page of a subject with {attributes * changes:,} facts",
+            statistics.median(opened) * 1e3,
+            "ms p50",
+            target=Target(at_most=800),
+        )
     ]

@@ -160,6 +160,10 @@ class Doors:
         """Decide on what is claimed at the desk, and take the next."""
         self._reviewer().next(number)
 
+    def subject_page(self, number: int) -> None:
+        """Open the page of a subject that has many facts."""
+        self._reviewer().subject(number)
+
     def _reviewer(self) -> Any:
         from benchmarks.reviewing import Reviewer
 
@@ -326,6 +330,12 @@ def main() -> None:
 
             assert doors is not None
             reviewing.seed(doors.actor, **asked)
+            answer = {}
+        elif name == "subject_seed":
+            from benchmarks import reviewing
+
+            assert doors is not None
+            reviewing.seed_subject(doors.actor, **asked)
             answer = {}
         elif name == "compact":
             assert doors is not None

@@ -7,12 +7,15 @@ from uuid import UUID, uuid4
 import psycopg
 from django.test import Client
 
-from memory import remember
+from benchmarks.bodies import said, value
+from memory import remember, subjects
 from memory.contracts import FactBody, parse
 from tenants.actors import Actor, MemberRole
 from tenants.isolation import Role, tenant_transaction
 from tenants.registry import OPERATOR, create_member
 
+#: Whose page is looked at.
+SUBJECT = "known-for-long"
 PASSWORD = "bench-horse-battery"
 _AT_ONCE = 250
 
@@ -62,6 +65,18 @@ def seed(actor: Actor, *, real: int, copies: int, url: str) -> None:
         session.execute(sql.encode(), {"tenant": actor.tenant, "copies": copies})
 
 
+def seed_subject(actor: Actor, *, attributes: int, changes: int) -> None:
+    """Let one subject have `attributes` times `changes` facts, each the next value of its attribute, through the write door."""
+    for change in range(changes):
+        for start in range(0, attributes, _AT_ONCE):
+            bodies = [
+                parse(FactBody, said(SUBJECT, f"attribute_{number}", value(change + number), valid_from=f"2026-0{change + 1}-01T00:00:00Z"))
+                for number in range(start, min(start + _AT_ONCE, attributes))
+            ]  # fmt: skip
+            with tenant_transaction(Role.WRITER, tenant=actor.tenant, clearance=actor.clearance, actor=actor.id):
+                remember.facts(actor, bodies, batch=True)
+
+
 class Reviewer:
     """A person at the desk, signed in."""
 
@@ -72,6 +87,7 @@ class Reviewer:
         self.client = Client(headers={"host": "127.0.0.1"})
         self.client.post("/admin/login/", {"username": name, "password": PASSWORD})
         self.claimed: Any = None
+        self.tenant = tenant
 
     def open(self, number: int) -> None:
         """Open the desk."""
@@ -87,3 +103,11 @@ class Reviewer:
         assert answer.status_code == 200, answer.content
         self.claimed = self.client.post("/admin/desk/facts/claim/").json()
         assert self.claimed["clear"], self.claimed
+
+    def subject(self, number: int) -> None:
+        """Open the page of the subject with many facts."""
+        with tenant_transaction(Role.WRITER, tenant=self.tenant, clearance=3):
+            found = subjects.known(self.tenant, [SUBJECT])[SUBJECT].id
+        answer = self.client.get(f"/admin/memory/subject/{found}/change/")
+        assert answer.status_code == 200, answer.status_code
+        assert b"<svg" in answer.content

@@ -244,7 +244,7 @@ SIMPLE_HISTORY_REVERT_DISABLED = True
 UNFOLD = {
     "SITE_TITLE": "Muniment",
     "SITE_HEADER": "Muniment",
-    "SITE_SYMBOL": "inventory_2",
+    "SITE_ICON": "/static/muniment/icon.svg",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/muniment/icon.svg"}],
     "SHOW_HISTORY": False,
     "COLORS": {

@@ -50,6 +50,8 @@ CODES = (
     pgettext_lazy("code", "certify"),
     pgettext_lazy("code", "checked"),
     pgettext_lazy("code", "claim"),
+    # What a member holds at the desk; as a reason for a hold it is a legal one.
+    pgettext_lazy("code of target_kind", "claim"),
     pgettext_lazy("code", "claims settled"),
     pgettext_lazy("code", "class raised"),
     pgettext_lazy("code", "closed"),
@@ -243,6 +245,7 @@ CODES = (
     pgettext_lazy("code", "redaction"),
     pgettext_lazy("code", "redactionrequest"),
     pgettext_lazy("code", "refused"),
+    pgettext_lazy("code", "revealed"),
     pgettext_lazy("code", "refusedending"),
     pgettext_lazy("code", "regulator"),
     pgettext_lazy("code", "reject"),

@@ -5,6 +5,7 @@ content, through `memory.sight.show`, for the reviewer who asks, and that of a p
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -153,6 +154,12 @@ def _label(stretch: sight.Stretch) -> str:
     return _("‹value: %(level)s›") % {"level": in_words(Sensitivity(stretch.sensitivity).label)}
 
 
+def _place_asked(request: HttpRequest, name: str) -> int:
+    """Return after how many of a list to begin; 0 for what is no such number."""
+    said = request.GET.get(name, "")
+    return int(said) if re.fullmatch(r"[0-9]{1,6}", said, re.ASCII) else 0
+
+
 def _instant_asked(request: HttpRequest, name: str) -> tuple[datetime | None, str]:
     """Return the instant of a query, as UTC where it names no zone, and what is wrong with it."""
     text = request.GET.get(name, "")
@@ -222,13 +229,16 @@ class SubjectAdmin(PageAdmin):
         """Show what held when about a subject, as a drawing and as a table of the same."""
         tenant = subject.tenant_id
         known_at, problem = _instant_asked(request, "known_at")
-        found = sight.stretches(tenant, subject.id, known_at=known_at)
-        more, found = len(found) > sight.SHOWN, found[: sight.SHOWN]
+        first = _place_asked(request, "first")
+        found = sight.stretches(tenant, subject.id, known_at=known_at, first=first)
+        sums = sight.sums(tenant, subject.id, known_at=known_at)
         shown = [(stretch, _label(stretch), _STATES[stretch.state]) for stretch in found]
         facts = [each.fact for each in found if each.fact is not None]
         held = self.held(tenant, set(facts))
         spans = [_span(each, label, held) for each, label, _ in shown]
-        happened = [timeline.Tick(*each) for each in sight.happened(tenant, subject.id)]
+        happened = [
+            timeline.Tick(*each) for each in sight.happened(tenant, subject.id, sorted({each.key for each in found}))
+        ]
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -236,15 +246,20 @@ class SubjectAdmin(PageAdmin):
             "subject": subject,
             "held_by": holding(subject),
             "shown": shown,
-            "more": more,
+            "sums": sums,
+            "counted": sight.STRETCHES_COUNTED,
+            "first": first,
+            "last": first + len(found),
+            "before": max(first - sight.SHOWN, 0) if first else None,
+            "after": first + sight.SHOWN if first + sight.SHOWN < sums.stretches else None,
             "drawing": timeline.draw(spans, now=datetime.now(UTC), known_at=known_at, happened=happened),
             "redactions": any(each.kind == "redacted" for each in happened),
             "held": held,
             "known_at": known_at,
             "problem": problem,
             "figures": sight.figures(tenant, subject.id, facts),
-            "facts": len(set(facts)),
-            "current": sum(each.state == "now" for each in found),
+            "facts": sums.facts,
+            "current": sums.current,
             "consents": Consent.objects.filter(subject_id=subject.id).order_by("-id")[:20],
             "candidates": Candidate.objects.filter(subject_id=subject.id, state__in=("asked", "buffered"))
             .select_related("attribute")

@@ -22,8 +22,10 @@ from tenants.secrets import keyring
 COUNTED = 1_000
 
 
-#: A page shows so many stretches of a subject; the lists show all.
-SHOWN = 300
+#: A page shows so many stretches of a subject, and leads to the next.
+SHOWN = 100
+#: No count of stretches goes further.
+STRETCHES_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +69,66 @@ FROM memory_factkey k
   JOIN memory_evidence e ON e.tenant_id = b.tenant_id AND e.id = b.evidence_id
   LEFT JOIN memory_fact f ON f.tenant_id = b.tenant_id AND f.id = b.fact_id
 WHERE k.tenant_id = %s AND k.subject_id = %s
-ORDER BY a.name, b.valid_from, b.id LIMIT %s
+ORDER BY a.name, b.valid_from, b.id OFFSET %s LIMIT %s
 """
 _BELIEVED_NOW = _STRETCHES.format(known="b.believed_to IS NULL")
 _BELIEVED_THEN = _STRETCHES.format(known="b.believed_from <= %s AND (b.believed_to IS NULL OR b.believed_to > %s)")
 
 
-def stretches(tenant: UUID, subject: UUID, *, known_at: datetime | None = None) -> list[Stretch]:
-    """Return what is believed of a subject, now or as known then, by attribute and start.
+_SUMS = """
+SELECT count(*), count(DISTINCT s.fact), count(*) FILTER (WHERE s.state = 'now')
+FROM ({stretches}) AS s (attribute, key, belief, fact, valid_from, valid_to, believed_from, recorded_at, source, turn,
+  sensitivity, basis, expires_at, evidence, confirmed, state)
+"""
 
-    One more than `SHOWN` where there are more. What may no longer be kept is so as of today, whatever instant is asked.
+
+def stretches(
+    tenant: UUID, subject: UUID, *, known_at: datetime | None = None, first: int = 0, most: int = SHOWN
+) -> list[Stretch]:
+    """Return what is believed of a subject, now or as known then, by attribute and start: `most` after the `first`.
+
+    What may no longer be kept is so as of today, whatever instant is asked.
     """
-    rest = [tenant, subject, SHOWN + 1]
+    rest = [tenant, subject, first, most]
     if known_at is None:
         return [Stretch(*row) for row in fetch(_BELIEVED_NOW, rest)]
     return [Stretch(*row) for row in fetch(_BELIEVED_THEN, [known_at, known_at, *rest])]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How many stretches are believed of a subject, of how many facts, and how many hold now; of `STRETCHES_COUNTED` at most."""
+
+    stretches: int
+    facts: int
+    current: int
+
+
+def sums(tenant: UUID, subject: UUID, *, known_at: datetime | None = None) -> Sums:
+    """Return how much `stretches` has in all."""
+    rest = [tenant, subject, 0, STRETCHES_COUNTED]
+    if known_at is None:
+        return Sums(*fetch(_SUMS.format(stretches=_BELIEVED_NOW), rest)[0])
+    return Sums(*fetch(_SUMS.format(stretches=_BELIEVED_THEN), [known_at, known_at, *rest])[0])
 
 
 _HAPPENED = """
 SELECT a.name, 'confirmed', e.recorded_at FROM memory_factkey k
   JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
   JOIN memory_evidence e ON e.tenant_id = k.tenant_id AND e.key_id = k.id AND e.confirmed AND e.retracted_at IS NULL
-WHERE k.tenant_id = %(tenant)s AND k.subject_id = %(subject)s
+WHERE k.tenant_id = %(tenant)s AND k.subject_id = %(subject)s AND k.id = ANY (%(keys)s::uuid[])
 UNION ALL
 SELECT a.name, 'redacted', f.ended_at FROM memory_factkey k
   JOIN policies_attribute a ON a.tenant_id = k.tenant_id AND a.id = k.attribute_id
   JOIN memory_fact f ON f.tenant_id = k.tenant_id AND f.key_id = k.id AND f.ended_by = 'redacted'
-WHERE k.tenant_id = %(tenant)s AND k.subject_id = %(subject)s
+WHERE k.tenant_id = %(tenant)s AND k.subject_id = %(subject)s AND k.id = ANY (%(keys)s::uuid[])
 ORDER BY 3 DESC LIMIT %(most)s
 """
 
 
-def happened(tenant: UUID, subject: UUID) -> list[tuple[str, str, datetime]]:
-    """Return what people did to what is known of a subject, the newest first: attribute, `confirmed` or `redacted`, when."""
-    found = fetch(_HAPPENED, {"tenant": tenant, "subject": subject, "most": SHOWN})
+def happened(tenant: UUID, subject: UUID, keys: Sequence[UUID]) -> list[tuple[str, str, datetime]]:
+    """Return what people did to what is known under `keys` of a subject, the newest first: attribute, `confirmed` or `redacted`, when."""
+    found = fetch(_HAPPENED, {"tenant": tenant, "subject": subject, "keys": list(keys), "most": SHOWN})
     return [(name, what, at) for name, what, at in found]
 
 

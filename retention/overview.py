@@ -15,8 +15,9 @@ from django.utils.translation import gettext as _
 from memory import rows
 from retention import charts, escalating, tally
 from retention.charts import Chart
-from tenants.actors import MemberRole
+from tenants.actors import ActorKind, MemberRole
 from tenants.audit import Action
+from tenants.models import User
 from tenants.words import gettext_lazy
 
 #: No count goes further: a page says "1,000 or more".
@@ -38,6 +39,17 @@ AGES = (
 OLDER = gettext_lazy("over 7 days")
 
 _WRITES = (Action.FACT_WRITTEN, Action.FACT_IMPORTED, Action.FACT_CORRECTED, Action.EPISODE_RECORDED)
+_WATCHED = (
+    (ActorKind.AGENT, "written", _WRITES),
+    (ActorKind.AGENT, "refused", (Action.WRITE_REFUSED,)),
+    (ActorKind.PERSON, "revealed", (Action.CONTENT_REVEALED,)),
+)
+#: By which act a list of the chain shows it.
+_LEADS_TO = {
+    "written": Action.FACT_WRITTEN.value,
+    "refused": Action.WRITE_REFUSED.value,
+    "revealed": Action.CONTENT_REVEALED.value,
+}
 _DECISIONS = (Action.CANDIDATE_DECIDED, Action.APPROVAL_DECIDED)
 
 
@@ -95,7 +107,18 @@ class Trend:
     days: list[tuple[Any, list[int]]]
 
 
-_Linked = TypeVar("_Linked", Backlog, Card, Trend)
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An agent that writes or is refused, or a person that reveals, far above their own usual today. `link` may be empty."""
+
+    name: str
+    act: str
+    number: int
+    usual: int
+    link: str
+
+
+_Linked = TypeVar("_Linked", Alert, Backlog, Card, Trend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +127,7 @@ class Overview:
 
     #: What its reader was told of, and has to see to.
     alerts: list[Card]
+    unusual: list[Alert]
     backlogs: list[Backlog]
     in_time: Card
     ends: list[Card]
@@ -246,6 +270,7 @@ def overview(
     since = until - timedelta(days=DAYS - 1)
     return Overview(
         alerts=linked(_alerts(tenant, roles)),
+        unusual=linked(_unusual(tenant, until)),
         backlogs=linked(_backlogs(tenant, QUEUES)),
         in_time=linked([_in_time(decided, timely)])[0],
         ends=linked(_ends(tenant, numbers, since, until)),
@@ -364,6 +389,24 @@ def _agents(tenant: UUID, since: date, until: date) -> list[AgentLine]:
     )
     names = dict(rows.fetch(_NAMES, [tenant, [agent for agent, _, _ in found]])) if found else {}
     return [AgentLine(agent, names.get(agent, str(agent)[-8:]), wrote, refused) for agent, wrote, refused in found]
+
+
+def _unusual(tenant: UUID, today: date) -> list[Alert]:
+    """Return who is far above their own usual today, as far as the chain is counted."""
+    found = tally.unusual(tenant, _WATCHED, day=today, most=_AGENTS)
+    ids = [each.actor for each in found]
+    names = dict(rows.fetch(_NAMES, [tenant, ids])) if found else {}
+    names |= dict(User.objects.filter(id__in=set(ids) - names.keys()).values_list("id", "username")) if found else {}
+    return [
+        Alert(
+            names.get(each.actor, str(each.actor)[-8:]),
+            each.act,
+            each.number,
+            each.usual,
+            f"tenants/auditevent/?action={_LEADS_TO[each.act]}&actor_kind={each.kind.value}",
+        )
+        for each in found
+    ]
 
 
 def _trends(tenant: UUID, since: date, until: date) -> list[Trend]:

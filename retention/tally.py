@@ -6,7 +6,7 @@ be held against the chain, and pages need not read it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from uuid import UUID
 
 from memory import rows
@@ -101,6 +101,60 @@ _SUM = """
 SELECT coalesce(sum(t.number), 0)::bigint FROM retention_tally t
 WHERE t.tenant_id = %(tenant)s::uuid AND t.day BETWEEN %(since)s::date AND %(until)s::date AND t.action = ANY (%(actions)s::text[])
 """
+#: So many days before a day say what is usual.
+USUAL_DAYS = 28
+#: So often a day is nobody's unusual volume.
+UNREMARKABLE = 20
+#: So many times the usual is far more, as is so many where nothing was usual.
+FAR_MORE = 5
+
+# What is usual is the mean of the days on which there was any, so that days of rest do not make a day of work unusual.
+_UNUSUAL = """
+SELECT u.actor_kind, u.actor_id, u.act, u.today, u.usual FROM (
+  SELECT t.actor_kind, t.actor_id, w.act,
+    coalesce(sum(t.number) FILTER (WHERE t.day = %(day)s::date), 0)::bigint AS today,
+    coalesce((sum(t.number) FILTER (WHERE t.day < %(day)s::date))
+      / nullif(count(DISTINCT t.day) FILTER (WHERE t.day < %(day)s::date), 0), 0)::bigint AS usual
+  FROM retention_tally t JOIN unnest(%(actions)s::text[], %(acts)s::text[], %(kinds)s::text[]) AS w (action, act, kind)
+    ON w.action = t.action AND w.kind = t.actor_kind
+  WHERE t.tenant_id = %(tenant)s::uuid AND t.day BETWEEN %(since)s::date AND %(day)s::date
+  GROUP BY 1, 2, 3) u
+WHERE u.today >= %(least)s::bigint AND u.today >= %(far)s::bigint * greatest(u.usual, 1)
+ORDER BY u.today DESC, u.actor_id LIMIT %(most)s::int
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusual:
+    """Somebody who did something far more often on a day than they usually do on a day on which they do it."""
+
+    kind: ActorKind
+    actor: UUID
+    act: str
+    number: int
+    usual: int
+
+
+def unusual(
+    tenant: UUID, watched: Iterable[tuple[ActorKind, str, Iterable[str]]], *, day: date, most: int
+) -> list[Unusual]:
+    """Return who did far more on `day` than usual, the most first; `watched` is by whom, what it is called, and its actions.
+
+    At least `UNREMARKABLE` times and `FAR_MORE` times their own mean of the `USUAL_DAYS` before.
+    """
+    flat = [(str(action), act, kind.value) for kind, act, actions in watched for action in actions]
+    asked = {
+        "tenant": tenant,
+        "day": day,
+        "since": day - timedelta(days=USUAL_DAYS),
+        "actions": [action for action, _, _ in flat],
+        "acts": [act for _, act, _ in flat],
+        "kinds": [kind for _, _, kind in flat],
+        "least": UNREMARKABLE,
+        "far": FAR_MORE,
+        "most": most,
+    }
+    return [Unusual(ActorKind(kind), *rest) for kind, *rest in rows.fetch(_UNUSUAL, asked)]
 
 
 def by_day(tenant: UUID, actions: Iterable[str], *, since: date, until: date) -> Series:

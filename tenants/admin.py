@@ -61,8 +61,8 @@ def coded(field: str) -> "Shown":
     @admin.display(description=head(field), ordering=field, empty_value="–")
     def shown(row: Any) -> str:
         found = getattr(row, field)
-        words: str = ", ".join(map(in_words, found)) if isinstance(found, list) else in_words(found)
-        return words
+        said: str = ", ".join(map(in_words, found)) if isinstance(found, list) else in_words(found, field)
+        return said
 
     shown.__name__ = field
     return shown

@@ -17,14 +17,19 @@ gettext_lazy = cast(Callable[[str], str], _gettext_lazy)
 pgettext_lazy = cast(Callable[[str, str], str], _pgettext_lazy)
 
 
-def in_words(value: Any) -> Any:
+def in_words(value: Any, field: str = "") -> Any:
     """Return a code, or a marked text, as the reader's language says it; what the catalogue does not know comes back as it is.
 
-    English shows codes as they are: the catalogue has no English words for them.
+    A code that means something of its own in one `field` stands there under the context `code of FIELD`. English shows codes
+    as they are: the catalogue has no English words for them.
     """
     if not isinstance(value, str) or not value:
         return value
     words = str(value).replace("_", " ")
+    if field:
+        found = pgettext(f"code of {field}", words)
+        if found != words:
+            return found
     found = pgettext("code", words)
     if found != words:
         return found

@@ -23,11 +23,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 
 from memory.models import Candidate, Episode, Fact, Subject
+from policies import approvals
 from policies.vocabulary import Sensitivity
 from retention import redaction
 from retention.desk import bulk, claims, pending, redacting, reveals
 from retention.desk.queues import COUNTED, PAGE, Choice, Item, Place, Queue, Row, as_writer, due_in
-from retention.desk.tabs import QUEUES
+from retention.desk.tabs import DELEGATED, QUEUES
 from retention.models import RedactionRequest
 from tenants.actors import MemberRole
 from tenants.admin import standing
@@ -62,8 +63,15 @@ class _At:
         self.standing: Standing = standing(request)
         self.roles = tuple(sorted(self.standing.roles))
         self.now = datetime.now(UTC)
-        self.queues = [queue for queue in QUEUES.values() if self.standing.is_one_of(*queue.roles)]
-        if self.standing.tenant is None or not self.queues:
+        if self.standing.tenant is None:
+            raise PermissionDenied
+        handed = approvals.roles_of(self.standing.actor, now=self.now)
+        self.queues = [
+            queue
+            for queue in QUEUES.values()
+            if self.standing.is_one_of(*queue.roles) or (queue.name in DELEGATED and handed & queue.roles)
+        ]
+        if not self.queues:
             raise PermissionDenied
         self.tenant = self.standing.tenant
         self.actor = self.standing.actor

@@ -146,7 +146,7 @@ PAGES: dict[str, May] = {
     },
     **{
         f"retention/subjectrequest/<path:object_id>/{act}/": (None, KEEPER)
-        for act in ("complete", "refuse", "erase", "download")
+        for act in ("complete", "refuse", "erase", "download", "handover")
     },
     "retention/restriction/restrict/": (KEEPER, KEEPER),
     "retention/restriction/<path:object_id>/lift/": (None, KEEPER),

@@ -11,6 +11,8 @@ from django.db import DatabaseError, connection
 from django.test import Client
 
 from memory.models import Candidate
+from policies import approvals
+from policies.models import Decision
 from retention import matters, requests
 from retention.desk import claims
 from retention.desk.tabs import QUEUES
@@ -543,3 +545,21 @@ def test_raw_sql_of_the_staff_role_takes_nobodys_claim(tenant: Any) -> None:
             "INSERT INTO retention_claim (tenant_id, id, queue, item_id, person_id) VALUES (%s, %s, 'facts', %s, %s)",
             [tenant.id, uuid4(), candidate, one.id],
         )
+
+
+def test_a_delegate_sees_and_decides_what_was_handed_to_them_and_as_a_delegate(tenant: Any) -> None:
+    made = Procedures(tenant)
+    proposed = made.propose()
+    desk = Desk(tenant, queue="procedures")
+    assert desk.get().status_code == 403
+    now = datetime.now(UTC)
+    giver, name = made.approver.actor, desk.person.username
+    with tenant_transaction(Role.STAFF, tenant=tenant.id, clearance=3, actor=giver.id):
+        approvals.delegate(giver, name, MemberRole.APPROVER, starts_at=now, ends_at=now + timedelta(days=1), now=now)
+    told = desk.decide(desk.claim(str(proposed.version)), "approve", "checked")
+    assert told["told"].startswith("Approved")
+    with tenant_transaction(Role.STAFF, tenant=tenant.id):
+        decision = Decision.objects.get(tenant_id=tenant.id)
+        assert (decision.decided_by, decision.delegation is not None) == (desk.person.actor.id, True)
+    desk.queue = "mentions"
+    assert desk.get().status_code == 403

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from memory import derived, outbox
+from memory import derived, outbox, sight
 from retention import ancestry, matters
 from retention.matters import Target
 from tenants.actors import MemberRole
@@ -81,3 +81,21 @@ def test_the_page_costs_the_same_statements_for_few_facts_and_for_many(doors: Do
         doors.say("tags", f"tag {number}", number)
     assert cost() == few
     assert few <= 30
+
+
+def test_more_than_a_page_holds_is_counted_whole_and_led_to(doors: Doors, superuser: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sight.stretches, "__kwdefaults__", {"known_at": None, "first": 0, "most": 3})
+    monkeypatch.setattr(sight, "SHOWN", 3)
+    for number in range(8):
+        doors.say("tags", f"tag {number}", number)
+    subject = superuser.execute("SELECT id FROM memory_subject WHERE tenant_id = %s", [doors.id]).fetchone()[0]
+    client = doors.organisation.person(MemberRole.AUDITOR).signed_in()
+    path, seen, ways = f"/admin/memory/subject/{subject}/change/", [], []
+    for first in ("", "?first=3", "?first=6", "?first=x"):
+        page = client.get(path + first).content.decode()
+        assert "8 facts" in page
+        seen += re.findall(r'<td><a href="/admin/memory/fact/([\w-]+)/change/"', page)
+        ways.append(re.findall(r'href="\?first=(\d+)"', page))
+    assert len(seen) == 3 + 3 + 2 + 3
+    assert len(set(seen)) == 8
+    assert ways == [["3"], ["0", "6"], ["3"], ["3"]]

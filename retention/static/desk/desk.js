@@ -495,7 +495,7 @@
       if (form) { event.preventDefault(); send(form); }
       return;
     }
-    if (sheet.open || search.open) return;
+    if (document.querySelector("dialog[open]")) return;
     if (event.key === "Escape") { if (!close()) for (const each of selected()) pick(each, false); return; }
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
     if (event.key === "Enter" && event.target.matches("form.act input[name=scope][value=words]")) { event.preventDefault(); to_text(); return; }
