@@ -127,7 +127,10 @@ CHANGES: dict[str, Change] = {
         f"WITH said AS (UPDATE memory_evidence SET expires_at = {PAST} WHERE tenant_id = %(tenant)s)"
         f" UPDATE memory_payload SET expires_at = {PAST} WHERE tenant_id = %(tenant)s AND purpose = 'quote'"
     ),
-    "an episode expired": by_sql("UPDATE " + OF_EPISODE.format(f"expires_at = {PAST}")),
+    "an episode expired": by_sql(
+        f"WITH said AS (UPDATE memory_episode SET expires_at = {PAST} WHERE tenant_id = %(tenant)s)"
+        " UPDATE " + OF_EPISODE.format(f"expires_at = {PAST}")
+    ),
     "an episode redacted": by_sql(
         "UPDATE " + OF_EPISODE.format("sealed = NULL, redaction_state = 'applied', ended_at = now()")
     ),

@@ -236,6 +236,8 @@ def names_of(client: Client, tenant: Any, person: Any, ledger: Any) -> set[str]:
         tenant.slug,
         person.username,
         ledger.agent.name,
+        # A prefix is random, and may be letters alone.
+        *(registered.key.split(".")[0] for registered in tenant.agents.values()),
         "starter",
         "ordinary",
         "support",
