@@ -424,7 +424,7 @@ def test_the_last_decision_is_taken_back_by_a_key_within_ten_seconds_and_not_aft
     assert page.locator("#undo").is_hidden()
     page.wait_for_load_state("networkidle")
     assert page.locator("#rows [role=option]").count() == first
-    page.wait_for_function("document.getElementById('progress').innerText.startsWith('0 done today')")
+    page.wait_for_selector("#progress:has-text('0 done today')")
     page.keyboard.press("a")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("#undo:not([hidden])")
