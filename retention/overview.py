@@ -393,7 +393,9 @@ def _agents(tenant: UUID, since: date, until: date) -> list[AgentLine]:
 
 def _unusual(tenant: UUID, today: date) -> list[Alert]:
     """Return who is far above their own usual today, as far as the chain is counted."""
-    found = tally.unusual(tenant, _WATCHED, day=today, most=_AGENTS)
+    # The first day on which an agent writes is far above nothing: of that nobody is told.
+    unusual = tally.unusual(tenant, _WATCHED, day=today, most=_AGENTS)
+    found = [each for each in unusual if each.usual or each.act != "written"]
     ids = [each.actor for each in found]
     names = dict(rows.fetch(_NAMES, [tenant, ids])) if found else {}
     names |= dict(User.objects.filter(id__in=set(ids) - names.keys()).values_list("id", "username")) if found else {}

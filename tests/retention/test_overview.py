@@ -116,6 +116,7 @@ def test_who_is_far_above_their_own_usual_is_named_and_who_is_not_is_not(doors: 
     curious = doors.organisation.person(MemberRole.REVIEWER)
     counted(superuser, doors, "fact.written", "agent", busy, {0: 500, 1: 90, 5: 110})
     counted(superuser, doors, "fact.written", "agent", calm, {0: 400, 1: 90, 5: 110})
+    counted(superuser, doors, "fact.written", "agent", uuid4(), {0: 300})
     counted(superuser, doors, "write.refused", "agent", refused, {0: 20})
     counted(superuser, doors, "write.refused", "agent", idle, {0: 19})
     counted(superuser, doors, "content.revealed", "person", curious.actor.id, {0: 25, 2: 4, 9: 4})
